@@ -1,0 +1,55 @@
+"""Who uses the site: people, and the keys their programs use. A key is kept as a hash alone."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import uuid
+
+import uuid_utils.compat
+from django.contrib.auth.models import AbstractUser
+from django.db import models
+
+KEY_PREFIX = "sf_"
+SHOWN_CHARS = 11  # of a key, enough to tell one's own keys apart
+
+
+def new_id() -> uuid.UUID:
+    """A UUIDv7: sorts by creation, so that indexes stay compact. An identifier, never a secret."""
+    return uuid_utils.compat.uuid7()
+
+
+class User(AbstractUser):
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+
+
+class ApiKey(models.Model):
+    """A 256-bit random secret of one user; SHA-256 suffices at that entropy."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_keys")
+    name = models.CharField(max_length=80, blank=True)
+    shown = models.CharField(max_length=16, editable=False)
+    sha256 = models.CharField(max_length=64, unique=True, editable=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+    last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name = "API key"
+        ordering = ("-created_at",)
+
+    def __str__(self) -> str:
+        return f"{self.shown}… {self.name}".strip()
+
+    @staticmethod
+    def digest(secret: str) -> str:
+        return hashlib.sha256(secret.encode()).hexdigest()
+
+    @classmethod
+    def create(cls, user: User, name: str = "") -> tuple[ApiKey, str]:
+        """A new key and its secret; the secret is never seen again."""
+        secret = KEY_PREFIX + secrets.token_urlsafe(32)
+        key = cls.objects.create(user=user, name=name, shown=secret[:SHOWN_CHARS], sha256=cls.digest(secret))
+        return key, secret

@@ -1,0 +1,291 @@
+"""What crosses processes between web and workers: requests, events, cards. Typed, frozen, versioned.
+
+Knows nothing of Redis, Celery or a model. Web code and workers both import it; a change here is a change of the
+protocol, so `PROTOCOL_VERSION` rises with it and an older reader refuses a newer message by name.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import ClassVar, Literal, Self, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from inference.errors import InvalidRequest
+
+PROTOCOL_VERSION = 1
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+MAX_STOP_STRINGS = 16
+MAX_STOP_STRING_CHARS = 256
+
+
+class Role(StrEnum):
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+class FinishReason(StrEnum):
+    """Why an answer ended. `cancelled` and `error` are ours; the API maps them."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    TOOL_CALLS = "tool_calls"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+
+class EventKind(StrEnum):
+    STARTED = "started"  # a worker took it: `worker`, and the attempt begins (or goes on)
+    PROGRESS = "progress"  # reading the prompt: `num_done` of `num_total` tokens, `num_cached` of them from the cache
+    DELTA = "delta"  # new text, with the token ids it came from
+    FINISH = "finish"  # the answer ended: `finish`
+    RECORDED = "recorded"  # the answer is in Postgres; the last event, the only one viewers close on
+
+
+class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn as the model will see it. Reasoning of earlier turns is never sent."""
+
+    role: Role
+    content: str
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How to choose tokens. None means: the model's own default from the catalog.
+
+    `temperature` 0 is greedy. `top_k` 0 and `top_p` 1 switch these off. `seed` fixes the draws of this generation.
+    `max_tokens` None means: as many as the context has room for, up to the site's cap.
+    """
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    seed: int | None = None
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+
+    _RANGES: ClassVar = {
+        "temperature": (0.0, 2.0),
+        "top_k": (0, 1_000_000),
+        "top_p": (0.0, 1.0),
+        "min_p": (0.0, 1.0),
+        "repetition_penalty": (0.01, 10.0),
+        "presence_penalty": (-2.0, 2.0),
+        "frequency_penalty": (-2.0, 2.0),
+        "seed": (-(2**63), 2**64 - 1),
+        "max_tokens": (1, 10_000_000),
+    }
+
+    def check(self) -> Self:
+        """Return self, or raise InvalidRequest that names the first value out of range."""
+        for name, (low, high) in self._RANGES.items():
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:  # also refuses NaN
+                raise InvalidRequest(f"{name} must be between {low} and {high}, not {value}.", param=name)
+        if self.top_p == 0.0:
+            raise InvalidRequest("top_p must be above 0.", param="top_p")
+        if len(self.stop) > MAX_STOP_STRINGS:
+            raise InvalidRequest(f"stop takes at most {MAX_STOP_STRINGS} strings, not {len(self.stop)}.", param="stop")
+        for text in self.stop:
+            if not 1 <= len(text) <= MAX_STOP_STRING_CHARS:
+                raise InvalidRequest(
+                    f"a stop string must have 1 to {MAX_STOP_STRING_CHARS} characters, not {len(text)}.", param="stop"
+                )
+        return self
+
+    def over(self, defaults: SamplingParams) -> SamplingParams:
+        """These values where set, else those of `defaults`."""
+        mine = {f: getattr(self, f) for f in self.__struct_fields__ if getattr(self, f) is not None}
+        if not self.stop:
+            mine.pop("stop", None)
+        return msgspec.structs.replace(defaults, **mine)
+
+
+class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a worker needs to answer one message. Stored in Redis until the answer is recorded.
+
+    `user_key` is whom fairness counts for; `conversation_key` lets a worker that still holds the conversation's
+    prefix be preferred. `priority` 0 is a person waiting; larger is less urgent. `date` is what the template may
+    print as today, fixed per conversation so that midnight does not spoil the prefix cache. `thinking` None leaves
+    it to the model's default.
+    """
+
+    id: UUID
+    model: str
+    user_key: str
+    messages: tuple[ChatMessage, ...]
+    conversation_key: str = ""
+    thinking: bool | None = None
+    sampling: SamplingParams = SamplingParams()
+    priority: int = 0
+    date: str = ""
+    prompt_tokens: int = 0  # as counted before it was sent; 0 = not counted. An estimate of cost, nothing relies on it.
+    version: int = PROTOCOL_VERSION
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """`cached_tokens` of the prompt were not prefilled again; `reasoning_tokens` are part of the completion."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """New text of one channel. The concatenation of all deltas of a kind is that part of the answer."""
+
+    kind: Literal["content", "reasoning"]
+    text: str
+
+
+class ErrorFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """An error as people and programs see it: a stable code, one sentence, and whether trying again may help."""
+
+    code: str
+    message: str
+    retryable: bool = False
+
+
+class Finish(msgspec.Struct, frozen=True, kw_only=True):
+    """How an answer ended. `content_sha256` covers content (UTF-8) alone; `num_chars` its length in code points."""
+
+    reason: FinishReason
+    usage: Usage = Usage()
+    content_sha256: str = ""
+    num_chars: int = 0
+    error: ErrorFacts | None = None
+    worker: str = ""
+    decode_seconds: float = 0.0  # from the first to the last token of the last attempt
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One entry of a generation's log. `seq` counts from 1 without holes, across attempts; 0 = not yet in the log."""
+
+    kind: EventKind
+    seq: int = 0
+    deltas: tuple[Delta, ...] = ()
+    tokens: tuple[int, ...] = ()
+    worker: str = ""
+    num_done: int = 0
+    num_total: int = 0
+    num_cached: int = 0
+    finish: Finish | None = None
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """Where a viewer stands: the log's mark and the newest seq it has. Text form `<mark>:<seq>` is the SSE id."""
+
+    mark: str
+    seq: int
+
+    _TEXT: ClassVar = re.compile(r"([0-9a-f]{1,32}):(\d{1,18})")
+
+    def __str__(self) -> str:
+        return f"{self.mark}:{self.seq}"
+
+    @classmethod
+    def parse(cls, text: str) -> Cursor | None:
+        """The cursor that `text` spells, or None when it spells none (a viewer then starts from the beginning)."""
+        match = cls._TEXT.fullmatch(text)
+        return cls(match[1], int(match[2])) if match else None
+
+
+class Log(msgspec.Struct, frozen=True):
+    """A generation's log as read: its mark, and the events asked for, oldest first."""
+
+    mark: str
+    events: tuple[Event, ...]
+
+    @property
+    def finish(self) -> Finish | None:
+        return next((e.finish for e in reversed(self.events) if e.kind is EventKind.FINISH), None)
+
+    @property
+    def is_recorded(self) -> bool:
+        return any(e.kind is EventKind.RECORDED for e in self.events)
+
+    def text(self, kind: Literal["content", "reasoning"]) -> str:
+        return "".join(d.text for e in self.events for d in e.deltas if d.kind == kind)
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a generation stands in Redis.
+
+    `position` counts from 1 among those waiting for the same model; `eta_seconds` is None while nothing was measured.
+    """
+
+    state: Literal["unknown", "waiting", "leased", "lapsed", "finished"]
+    position: int = 0
+    num_waiting: int = 0
+    eta_seconds: float | None = None
+    worker: str = ""
+    num_lost: int = 0
+    stop_requested: bool = False
+    is_recorded: bool = False
+    waited_seconds: float = 0.0
+
+
+class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker says of the model it serves. `prompt_kit` is the key under which template and tokenizer lie."""
+
+    name: str
+    title: str
+    architecture: str
+    context_tokens: int  # of one conversation
+    prompt_kit: str
+    thinking: bool = False
+    tools: bool = False
+    sampling: SamplingParams = SamplingParams()
+    size_bytes: int = 0
+    quantization: str = ""
+
+
+class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker's heartbeat. `notes` are degradations said in the open, one sentence each."""
+
+    name: str
+    model: ModelCard
+    num_slots: int
+    num_free_slots: int
+    device: str
+    started_at: float  # Unix seconds
+    seen_at: float  # Unix seconds, by the worker's clock
+    state: Literal["loading", "ready", "draining"] = "ready"
+    notes: tuple[str, ...] = ()
+    num_decoded_tokens: int = 0
+    engine_idle_seconds: float = 0.0  # since the engine last finished a step while it had work; 0 when it has none
+    version: int = PROTOCOL_VERSION
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode(value: msgspec.Struct) -> bytes:
+    """JSON form of any struct of this module."""
+    return _encoder.encode(value)
+
+
+def decode(data: bytes | str, kind: type[T]) -> T:
+    """The struct that `data` holds.
+
+    Raises:
+        InvalidRequest: it is not JSON of that kind; the sentence names the field.
+    """
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"not a {kind.__name__}: {error}") from error

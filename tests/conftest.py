@@ -1,0 +1,24 @@
+"""Fixtures every folder of tests may use. The servers behind them are started by `tests.servers`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import redis as redis_py
+
+
+@pytest.fixture(scope="session")
+def valkey_url() -> str:
+    return os.environ["REDIS_URL"]
+
+
+@pytest.fixture
+def redis(valkey_url: str) -> Iterator[redis_py.Redis]:
+    """The run's Valkey, emptied before and after."""
+    connection = redis_py.Redis.from_url(valkey_url)
+    connection.flushall()
+    yield connection
+    connection.flushall()
+    connection.close()
