@@ -32,7 +32,8 @@ class Batch:
     def add(self, slot: int, tokens: npt.NDArray[np.int32], first_position: int, *, wants_logits: bool) -> None:
         """Append `tokens` of one slot at `first_position` and on; logits, if wanted, for the last of them only."""
         start, end = self.num_tokens, self.num_tokens + len(tokens)
-        assert 0 < len(tokens) and end <= self.capacity, (len(tokens), end, self.capacity)
+        assert len(tokens) > 0
+        assert end <= self.capacity, (end, self.capacity)
         self._tokens[start:end] = tokens
         self._positions[start:end] = np.arange(first_position, first_position + len(tokens), dtype=np.int32)
         self._slots[start:end] = slot
