@@ -1,0 +1,78 @@
+"""The attempts under way in this process, and how other threads speak to the thread that runs one.
+
+Owns the table and each attempt's inbox. Knows no Redis and no engine. The task thread begins, reads and ends an
+attempt; publisher, renewal, cancellation and drain only look and tell.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from enum import Enum
+from queue import SimpleQueue
+from uuid import UUID, uuid4
+
+from inference.engine.submission import Output
+from inference.protocol import GenerationRequest
+from inference.waiting_room import Claim
+
+
+class Notice(Enum):
+    """What an attempt is told from outside the engine."""
+
+    STOP = "stop"  # its user wants it ended; what is written stays
+    LOST = "lost"  # it may write no more: the ticket or the lease is gone
+    HAND_ON = "hand_on"  # this worker stops; another goes on
+    FINISHED = "finished"  # its finish is in the log
+
+
+class Attempt:
+    """One try at a generation. `key` names its sequence in the engine: a generation claimed again by the same process
+    must not be mistaken for the attempt it replaces."""
+
+    def __init__(self, claim: Claim) -> None:
+        self.request: GenerationRequest = claim.request
+        self.generation_id: UUID = claim.request.id
+        self.ticket = claim.ticket
+        self.num_lost = claim.num_lost
+        self.key = uuid4()
+        self.inbox: SimpleQueue[Output | Notice] = SimpleQueue()
+        self.began_at = time.monotonic()
+        self.renewed_at = self.began_at  # of the monotonic clock: when the lease was last known to stand
+        self._told: set[Notice] = set()
+
+    def tell(self, notice: Notice) -> None:
+        """Put a notice into the inbox; the same one only once, however often it is seen. From any thread."""
+        if notice not in self._told:
+            self._told.add(notice)
+            self.inbox.put(notice)
+
+
+class Attempts:
+    def __init__(self) -> None:
+        self._by_ticket: dict[str, Attempt] = {}
+        self._lock = threading.Lock()
+
+    def begin(self, claim: Claim) -> Attempt:
+        attempt = Attempt(claim)
+        with self._lock:
+            self._by_ticket[attempt.ticket] = attempt
+        return attempt
+
+    def end(self, attempt: Attempt) -> None:
+        with self._lock:
+            del self._by_ticket[attempt.ticket]
+
+    def all(self) -> list[Attempt]:
+        with self._lock:
+            return list(self._by_ticket.values())
+
+    def tell(self, generation_id: UUID, notice: Notice) -> None:
+        """Tell every attempt at this generation here; unknown ones are somebody else's."""
+        for attempt in self.all():
+            if attempt.generation_id == generation_id:
+                attempt.tell(notice)
+
+    def tell_all(self, notice: Notice) -> None:
+        for attempt in self.all():
+            attempt.tell(notice)

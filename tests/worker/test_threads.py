@@ -1,0 +1,135 @@
+"""The threads beside the answers: heartbeat, renewal, watchdog, seats."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+import msgspec
+import pytest
+import redis as redis_py
+from redis import Redis
+
+from inference import keys
+from inference.lease import Renewal as Renewed
+from inference.prompt.kit import PromptKit
+from inference.protocol import ModelCard, WorkerCard
+from inference.registry import Registry
+from inference.waiting_room import Claim
+from inference.worker.attempts import Attempts, Notice
+from inference.worker.heartbeat import Heartbeat
+from inference.worker.renewal import Renewal
+from inference.worker.watchdog import HUNG_EXIT_CODE, Watchdog
+from tests.worker.scripted import MODEL, ScriptedWorker, Store, kit, request, settings, wait_until
+
+MakeWorker = Callable[..., ScriptedWorker]
+
+
+def card(kit_key: str = "") -> WorkerCard:
+    model = ModelCard(name=MODEL, title="Scripted", architecture="", context_tokens=64, prompt_kit=kit_key)
+    return WorkerCard(
+        name="worker-a", model=model, num_slots=1, num_free_slots=1, device="", started_at=0, seen_at=time.time()
+    )
+
+
+def test_the_heartbeat_tells_and_withdraws_the_card(redis: Redis) -> None:
+    registry = Registry(redis)
+    heartbeat = Heartbeat(registry, card)
+    heartbeat.start()
+    wait_until(lambda: [worker.name for worker in registry.workers()] == ["worker-a"])
+    heartbeat.withdraw()
+    assert registry.workers() == []
+
+
+def test_the_heartbeat_stores_a_kit_that_redis_forgot(redis: Redis) -> None:
+    registry = Registry(redis)
+    data = kit().to_bytes()
+    key = registry.store_kit(data)
+    heartbeat = Heartbeat(registry, lambda: card(key))
+    heartbeat.kit = data
+    redis.flushall()
+    heartbeat.tick()
+    stored = registry.kit(key)
+    assert stored is not None
+    assert PromptKit.from_bytes(stored) == kit()
+
+
+def test_leases_are_renewed_with_one_call_and_the_answers_go_to_their_attempts(store: Store, valkey_url: str) -> None:
+    attempts = Attempts()
+    under_way = []
+    for question in ("kept", "lost", "stopped"):
+        store.enter(question)
+        claim = store.room.claim(MODEL, "worker-a")
+        assert isinstance(claim, Claim)
+        under_way.append(attempts.begin(claim))
+    kept, lost, stopped = under_way
+    store.lose_lease(lost.generation_id)
+    store.redis.hset(keys.generation(stopped.generation_id), "stop", "1")
+    renewal = Renewal(store.leases, attempts, settings(valkey_url))
+    renewal.tick()
+    renewal.tick()
+    assert kept.inbox.empty()
+    assert lost.inbox.get_nowait() is Notice.LOST
+    assert stopped.inbox.get_nowait() is Notice.STOP
+    assert lost.inbox.empty(), "told once"
+
+
+def test_a_lease_that_cannot_be_renewed_in_time_is_given_up(store: Store, valkey_url: str) -> None:
+    class Unreachable:
+        def renew(self, held: Sequence[tuple[UUID, str]]) -> list[Renewed]:
+            raise redis_py.ConnectionError
+
+    attempts = Attempts()
+    attempt = attempts.begin(Claim(request("hello"), "ticket", "mark", 0))
+    renewal = Renewal(Unreachable(), attempts, settings(valkey_url, LEASE_SECONDS=1))  # type: ignore[arg-type]
+    with pytest.raises(redis_py.ConnectionError):
+        renewal.tick()
+    assert attempt.inbox.empty()
+    attempt.renewed_at -= 1.1
+    with pytest.raises(redis_py.ConnectionError):
+        renewal.tick()
+    assert attempt.inbox.get_nowait() is Notice.LOST
+
+
+def test_a_hanging_or_dead_engine_ends_the_process(make_worker: MakeWorker) -> None:
+    stats = make_worker().engine.stats()
+    codes: list[int] = []
+
+    def look(**changes: object) -> list[int]:
+        codes.clear()
+        Watchdog(lambda: replace(stats, **changes), 10, end_process=codes.append).tick()  # type: ignore[arg-type]
+        return codes
+
+    assert look() == []
+    assert look(seconds_since_step=9.0) == []
+    assert look(seconds_since_step=11.0) == [HUNG_EXIT_CODE]
+    assert look(is_alive=False) == [HUNG_EXIT_CODE]
+
+
+def test_no_more_is_claimed_than_there_are_slots(make_worker: MakeWorker) -> None:
+    worker = make_worker(backend={"num_slots": 2})
+    with worker.runtime.seat() as first, worker.runtime.seat() as second, worker.runtime.seat() as third:
+        assert (first, second, third) == (True, True, False)
+    with worker.runtime.seat() as again:
+        assert again
+    worker.runtime.accepts = False
+    with worker.runtime.seat() as refused:
+        assert not refused
+
+
+def test_a_worker_waits_for_a_prefix_elsewhere_and_then_answers(store: Store, make_worker: MakeWorker) -> None:
+    """Another live worker holds the conversation: this one asks again instead of giving up."""
+    answered = make_worker({"one": "first", "two": "second"}, name="worker-b", PREFIX_WAIT_MS=300)
+    asked = msgspec.structs.replace(request("one"), conversation_key="talk")
+    assert answered.runtime.bench.room.enter(asked)
+    answered.answer()
+    holder = msgspec.structs.replace(card(), name="worker-b")
+    Registry(store.redis).announce(holder)
+    worker = make_worker({"one": "first", "two": "second"}, PREFIX_WAIT_MS=300)
+    following = msgspec.structs.replace(request("two"), conversation_key="talk")
+    assert worker.runtime.bench.room.enter(following)
+    worker.answer()
+    assert store.read(following.id).text("content") == "second"
+    assert store.finish_of(following.id).worker == "worker-a"
