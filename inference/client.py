@@ -1,0 +1,302 @@
+"""The face of inference for the web and the site worker: submit, stop, follow, sweep, and what is served.
+
+Puts the waiting room, the log, the registry and the doorbell together, and turns "Redis cannot be reached" into
+StoreUnavailable. Knows nothing of Django or Postgres; what is durable is the caller's. The sync client may be used from
+any thread, the async one from one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import redis
+import redis.asyncio
+import structlog
+
+from inference import celery, event_log, keys, registry, waiting_room
+from inference.config import InferenceConfig, load
+from inference.errors import ModelNotServed, PromptTooLong, StoreUnavailable
+from inference.protocol import (
+    ErrorFacts,
+    Event,
+    Finish,
+    FinishReason,
+    GenerationRequest,
+    Log,
+    ModelCard,
+    Standing,
+    WorkerCard,
+)
+from inference.store import (
+    AsyncScripts,
+    Scripts,
+    active_ttl_ms,
+    connect,
+    connect_async,
+    connect_async_for_reading,
+    connect_for_reading,
+    reaching,
+)
+
+if TYPE_CHECKING:
+    from inference.prompt.builder import PromptBuilder
+
+logger = structlog.get_logger(__name__)
+
+RING_AGAIN_MS = 2_000  # a generation that waits this long since its last bell may have lost it
+MAX_BUILDERS = 4  # prompt builders kept per process; a tokenizer takes some ten MB
+_COUNTS = {1: "once", 2: "twice", 3: "three times"}
+
+
+class Swept(StrEnum):
+    """What the sweeper found in Redis, or did there."""
+
+    UNKNOWN = "unknown"  # the caller: stop requested -> stopped in the database, else submit afresh
+    FINISHED = "finished"  # the caller records
+    ENDED = "ended"  # just now, for a stop or after too many lost attempts; the caller records
+    ENTERED = "entered"  # waits again after a lost attempt, and the bell rang
+    RANG = "rang"  # waited long; the bell rang again
+    WAITING = "waiting"
+    NUDGED = "nudged"  # its worker was told to stop
+    RUNNING = "running"
+
+
+def stopped() -> Finish:
+    """The end of a generation that its user stopped while no worker had it."""
+    return Finish(reason=FinishReason.CANCELLED)
+
+
+def lost(max_attempts: int) -> Finish:
+    """The end of a generation whose attempts all died."""
+    times = _COUNTS.get(max_attempts, f"{max_attempts} times")
+    message = f"The worker stopped {times} while writing this answer."
+    return Finish(reason=FinishReason.ERROR, error=ErrorFacts(code="worker_lost", message=message, retryable=True))
+
+
+class InferenceClient:
+    """`config` None: the process's own settings. `redis` is the client for writes; nothing it does is retried."""
+
+    def __init__(self, config: InferenceConfig | None = None, *, ring_again_ms: int = RING_AGAIN_MS) -> None:
+        self._ring_again_ms = ring_again_ms
+        self._app = celery.app if config is None else celery.producer(config)
+        self._config = config = config or load()
+        self.redis: redis.Redis = connect(config)
+        reading = connect_for_reading(config)
+        self._scripts = Scripts(self.redis)
+        self._room = waiting_room.WaitingRoom(self.redis, config)
+        self._log = event_log.EventLog(self.redis, config)
+        self._standings = waiting_room.WaitingRoom(reading, config)
+        self._logs = event_log.EventLog(reading, config)
+        self._registry = registry.Registry(reading)
+        self._reading = reading
+        self._ttl_ms = active_ttl_ms(config)
+        self._builders: dict[str, PromptBuilder] = {}
+
+    def close(self) -> None:
+        """Give all connections back. Called once."""
+        self.redis.close()
+        self._reading.close()
+        if self._app is not celery.app:
+            self._app.close()
+
+    def submit(self, request: GenerationRequest) -> None:
+        """Let the request wait and ring. Twice is once.
+
+        Raises:
+            StoreUnavailable: it may or may not have entered; the sweeper finds out.
+        """
+        with reaching():
+            self._room.enter(request)
+        self.ring(request.model)
+
+    def ring(self, model: str) -> None:
+        """Tell the workers of `model` that someone waits. Raises StoreUnavailable."""
+        celery.ring(model, app=self._app)
+
+    def cancel(self, generation_id: UUID) -> None:
+        """Redis's part of a stop, after the database's: end it if it waits, tell its worker if one has it.
+
+        Raises:
+            StoreUnavailable: the sweeper does it.
+        """
+        with reaching():
+            outcome = self._scripts.run("stop", self._ttl_ms, str(generation_id), event_log.finish_event(stopped()))
+        if outcome == b"ended":
+            celery.send_record(generation_id, app=self._app)
+
+    def end(self, generation_id: UUID, finish: Finish) -> bool:
+        """End it without a worker; the site worker is asked to record. False: finished already, or unknown."""
+        with reaching():
+            has_ended = self._log.end(generation_id, finish)
+        if has_ended:
+            celery.send_record(generation_id, app=self._app)
+        return has_ended
+
+    def standing(self, generation_id: UUID) -> Standing:
+        with reaching():
+            return self._standings.standing(generation_id)
+
+    def read(self, generation_id: UUID, after: int = 0) -> Log:
+        """Raises EventsExpired when Redis does not know it, StoreUnavailable."""
+        with reaching():
+            return self._logs.read(generation_id, after)
+
+    def record(self, generation_id: UUID) -> bool:
+        """Append `recorded`, after the commit. False: it is there, nothing finished, or unknown."""
+        with reaching():
+            return self._log.record(generation_id)
+
+    def workers(self) -> list[WorkerCard]:
+        with reaching():
+            return self._registry.workers()
+
+    def models(self) -> list[ModelCard]:
+        with reaching():
+            return self._registry.models()
+
+    def is_reachable(self) -> bool:
+        try:
+            with reaching():
+                return bool(self.redis.ping())
+        except StoreUnavailable:
+            return False
+
+    def check_prompt(self, request: GenerationRequest) -> int:
+        """Tokens of the request's prompt, counted with the kit its model's workers advertise.
+
+        Raises:
+            PromptTooLong: it leaves no room for an answer. InvalidRequest: the template refuses the messages.
+            ModelNotServed: no live worker serves that model. StoreUnavailable.
+        """
+        with reaching():
+            card = next((card for card in self._registry.models() if card.name == request.model), None)
+            builder = self._builder(card.prompt_kit) if card else None
+        if card is None or builder is None:
+            raise ModelNotServed(f"No worker serves {request.model} now.", model=request.model)
+        num_tokens = builder.count(request)
+        if num_tokens >= card.context_tokens:
+            raise PromptTooLong(prompt_tokens=num_tokens, limit_tokens=card.context_tokens - 1)
+        return num_tokens
+
+    def _builder(self, key: str) -> PromptBuilder | None:
+        """The builder of a kit, made once per process and kit; None when Redis has lost the kit."""
+        from inference.prompt.builder import PromptBuilder  # here: only who counts tokens needs the tokenizer
+        from inference.prompt.kit import PromptKit
+
+        builder = self._builders.get(key)
+        if builder is None:
+            data = self._registry.kit(key)
+            if data is None:
+                return None
+            builder = PromptBuilder(PromptKit.from_bytes(data))
+            for stale in list(self._builders)[: 1 - MAX_BUILDERS]:
+                self._builders.pop(stale, None)
+            self._builders[key] = builder
+        return builder
+
+    def sweep(self, generation_id: UUID, *, stop_requested: bool) -> Swept:
+        """Redis's part of the sweeper, for one row that the database calls active. See Swept for the caller's part.
+
+        Raises:
+            StoreUnavailable: nothing is lost, sweep again.
+        """
+        with reaching():
+            verdict, model = self._scripts.run(
+                "sweep",
+                self._ttl_ms,
+                str(generation_id),
+                int(stop_requested),
+                event_log.finish_event(stopped()),
+                event_log.finish_event(lost(self._config.max_attempts)),
+                self._config.max_attempts,
+                self._ring_again_ms,
+                keys.bells(""),
+            )
+        swept = Swept(verdict.decode())
+        if swept in (Swept.ENTERED, Swept.RANG):
+            self.ring(model.decode())
+        if swept in (Swept.ENTERED, Swept.ENDED):
+            logger.info("swept", generation_id=str(generation_id), verdict=swept.value)
+        return swept
+
+    def forget(self, generation_id: UUID) -> None:
+        """Delete request, log and everything else that Redis keeps of it, wherever it stands."""
+        with reaching():
+            self._scripts.run("forget", self._ttl_ms, str(generation_id))
+
+
+class AsyncInferenceClient:
+    """What consumers need, on their event loop. `redis` may be used for subscribing."""
+
+    def __init__(self, config: InferenceConfig | None = None) -> None:
+        self._app = celery.app if config is None else celery.producer(config)
+        config = config or load()
+        self.redis: redis.asyncio.Redis = connect_async(config)
+        self._reading: Any = connect_async_for_reading(config)
+        self._scripts = AsyncScripts(self.redis)
+        self._reading_scripts = AsyncScripts(self._reading)
+        self._ttl_ms = active_ttl_ms(config)
+
+    async def aclose(self) -> None:
+        """Give all connections back. Called once, on the loop that used them."""
+        await self.redis.aclose()
+        await self._reading.aclose()
+        if self._app is not celery.app:
+            self._app.close()
+
+    @staticmethod
+    def news_channel(generation_id: UUID) -> str:
+        """The channel on which every entry of the generation's log is published as it is written."""
+        return keys.news(generation_id)
+
+    @staticmethod
+    def parse_news(payload: bytes) -> tuple[str, Event]:
+        """Mark and event of one message of that channel. Raises InvalidRequest."""
+        return event_log.parse_news(payload)
+
+    async def standing(self, generation_id: UUID) -> Standing:
+        with reaching():
+            reply = await self._reading_scripts.run("standing", self._ttl_ms, str(generation_id))
+            workers = await self._workers() if waiting_room.is_waiting(reply) else []
+        return waiting_room.standing_of(reply, workers)
+
+    async def read(self, generation_id: UUID, after: int = 0) -> Log:
+        """Raises EventsExpired when Redis does not know it, StoreUnavailable."""
+        with reaching():
+            async with self._reading.pipeline(transaction=True) as pipeline:
+                event_log.queue_read(pipeline, generation_id, after)
+                mark, entries = await pipeline.execute()
+        return event_log.log_of(generation_id, mark, entries)
+
+    async def workers(self) -> list[WorkerCard]:
+        with reaching():
+            return await self._workers()
+
+    async def models(self) -> list[ModelCard]:
+        return registry.models_of(await self.workers())
+
+    async def cancel(self, generation_id: UUID) -> None:
+        """As InferenceClient.cancel."""
+        with reaching():
+            event = event_log.finish_event(stopped())
+            outcome = await self._scripts.run("stop", self._ttl_ms, str(generation_id), event)
+        if outcome == b"ended":
+            await asyncio.to_thread(partial(celery.send_record, generation_id, app=self._app))
+
+    async def is_reachable(self) -> bool:
+        try:
+            with reaching():
+                pong: Any = self.redis.ping()
+                return bool(await pong)
+        except StoreUnavailable:
+            return False
+
+    async def _workers(self) -> list[WorkerCard]:
+        names = await self._reading.zrange(keys.WORKERS, 0, -1)
+        if not names:
+            return []
+        return registry.cards_of(await self._reading.mget([keys.worker(name.decode()) for name in names]))

@@ -1,0 +1,10 @@
+-- ARGV: ttl, id
+-- Deletes everything that is kept of one generation, wherever it stands. Returns 1 when there was anything.
+local id = ARGV[2]
+local g = fetch(id)
+if not g then return redis.call('DEL', log_key(id)) end
+leave(g)
+drop_lease(g)
+if g.conversation ~= '' then redis.call('DEL', prefix_key(g.model, g.conversation)) end
+redis.call('DEL', generation_key(id), log_key(id))
+return 1

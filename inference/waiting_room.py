@@ -1,0 +1,177 @@
+"""Who waits for which model: enter, claim, release, and how long it may still take.
+
+Each operation is one script in Redis, so any number of processes may call it; the rules of fairness are written where
+they are kept, in `lua/prelude.lua` and `lua/claim.lua`. Web processes and the sweeper enter, worker threads claim and
+release. Does not know Celery: whoever lets someone in rings the doorbell. Redis's own errors pass through.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid4
+
+import redis
+import structlog
+
+from inference import keys
+from inference.config import InferenceConfig
+from inference.errors import InvalidRequest
+from inference.protocol import PROTOCOL_VERSION, GenerationRequest, Standing, Usage, WorkerCard, decode, encode
+from inference.registry import Registry
+from inference.store import Scripts, active_ttl_ms
+
+logger = structlog.get_logger(__name__)
+
+COMPLETION_WEIGHT = 2  # a decoded token holds the device about as long as two prefilled ones hold it in a full batch
+GUESSED_COMPLETION_TOKENS = 512  # of an answer that has not begun
+CHARS_PER_TOKEN = 4
+PREFIX_TTL_MS = 1_800_000  # a conversation that rested this long has hardly kept its prefix anywhere
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to work on `request` until the lease lapses. `num_lost` attempts before this one died."""
+
+    request: GenerationRequest
+    ticket: str
+    mark: str
+    num_lost: int
+
+
+@dataclass(frozen=True)
+class Later:
+    """Someone waits, but first for another worker that holds their prefix: ask again in `wait_ms`."""
+
+    wait_ms: int
+
+
+def cost(usage: Usage) -> int:
+    """What an answer counts for in fairness, in prefilled tokens."""
+    return max(0, usage.prompt_tokens - usage.cached_tokens) + COMPLETION_WEIGHT * usage.completion_tokens
+
+
+def estimated_cost(request: GenerationRequest) -> int:
+    """What it will probably count for: charged when it is claimed, settled when it ends."""
+    prompt = request.prompt_tokens or sum(len(m.content) for m in request.messages) // CHARS_PER_TOKEN
+    completion = min(request.sampling.max_tokens or GUESSED_COMPLETION_TOKENS, GUESSED_COMPLETION_TOKENS)
+    return prompt + COMPLETION_WEIGHT * completion
+
+
+class WaitingRoom:
+    def __init__(self, client: redis.Redis, config: InferenceConfig) -> None:
+        self._redis: Any = client
+        self._scripts = Scripts(client)
+        self._registry = Registry(client)
+        self._config = config
+        self._ttl_ms = active_ttl_ms(config)
+
+    def enter(self, request: GenerationRequest) -> bool:
+        """Let it wait; a request that Redis does not know gets a log of its own. Then ring.
+
+        Returns False, and changes nothing, when it waits, is leased or has finished already.
+        """
+        return bool(self._scripts.run("enter", *enter_arguments(request, self._ttl_ms)))
+
+    def reenter(self, generation_id: UUID) -> bool:
+        """As `enter`, for a request that Redis holds; False also when it holds none."""
+        return bool(self._scripts.run("enter", self._ttl_ms, str(generation_id), ""))
+
+    def claim(self, model: str, worker: str) -> Claim | Later | None:
+        """The fairest of those who wait for `model`, under a new ticket; None when nobody does.
+
+        Raises:
+            InvalidRequest: what waits was written by a newer version. That attempt counts as lost.
+        """
+        ticket = uuid4().hex
+        reply = self._scripts.run(
+            "claim",
+            self._ttl_ms,
+            model,
+            worker,
+            ticket,
+            int(self._config.lease_seconds * 1000),
+            self._config.prefix_wait_ms,
+            PREFIX_TTL_MS,
+        )
+        if reply is None:
+            return None
+        if reply[0] == b"later":
+            return Later(wait_ms=int(reply[1]))
+        _, data, mark, num_lost, generation_id = reply
+        try:
+            request = decode(data, GenerationRequest)
+            if request.version > PROTOCOL_VERSION:
+                raise InvalidRequest(f"a request of version {request.version}; this worker reads {PROTOCOL_VERSION}.")
+        except InvalidRequest:
+            self._scripts.run("lapse", self._ttl_ms, generation_id, 1)
+            raise
+        return Claim(request=request, ticket=ticket, mark=mark.decode(), num_lost=int(num_lost))
+
+    def release(self, generation_id: UUID, ticket: str) -> bool:
+        """Give it back, to be claimed before all others; not a lost attempt. Then ring. False: the ticket is void."""
+        return bool(self._scripts.run("release", self._ttl_ms, str(generation_id), ticket))
+
+    def standing(self, generation_id: UUID) -> Standing:
+        """Where it stands; position and estimate are good guesses, never promises."""
+        reply = self._scripts.run("standing", self._ttl_ms, str(generation_id))
+        return standing_of(reply, self._registry.workers() if is_waiting(reply) else [])
+
+    def num_waiting(self, model: str) -> int:
+        return int(self._redis.zcard(keys.order(model)))
+
+    def waiting_since(self, model: str) -> float | None:
+        """Seconds the eldest waits; None when nobody does."""
+        with self._redis.pipeline(transaction=True) as pipeline:
+            pipeline.time()
+            # What was released stands below zero, before all others; it has hardly begun to wait again.
+            pipeline.zrange(keys.order(model), "0", "+inf", byscore=True, offset=0, num=1, withscores=True)
+            pipeline.zcard(keys.order(model))
+            (seconds, micros), eldest, num_waiting = pipeline.execute()
+        if not eldest:
+            return 0.0 if num_waiting else None
+        return max(0.0, float(seconds + micros / 1e6 - eldest[0][1] / 1000))
+
+
+def enter_arguments(request: GenerationRequest, ttl_ms: int) -> tuple[str | bytes | int, ...]:
+    """What the `enter` script takes, with the mark the log gets if there is none yet."""
+    return (
+        ttl_ms,
+        str(request.id),
+        encode(request),
+        uuid4().hex,
+        request.model,
+        request.user_key,
+        request.conversation_key,
+        max(0, request.priority),
+        estimated_cost(request),
+    )
+
+
+def is_waiting(reply: list[Any]) -> bool:
+    """Whether the `standing` script's reply is of one that waits, so that live workers matter."""
+    return bool(reply[0] == b"waiting")
+
+
+def standing_of(reply: list[Any], workers: list[WorkerCard]) -> Standing:
+    """The Standing that the `standing` script's reply tells, estimated with the workers that live."""
+    if reply[0] == b"unknown":
+        return Standing(state="unknown")
+    state, position, num_waiting, waited_ms, worker, num_lost, stop, recorded, service_ms, model = reply
+    eta_seconds = None
+    serving = [card for card in workers if card.model.name == model.decode() and card.state == "ready"]
+    num_slots = sum(card.num_slots for card in serving)
+    if is_waiting(reply) and service_ms >= 0 and num_slots:
+        num_ahead = max(0, position - sum(card.num_free_slots for card in serving))
+        eta_seconds = num_ahead * service_ms / 1000 / num_slots
+    return Standing(
+        state=state.decode(),
+        position=position,
+        num_waiting=num_waiting,
+        eta_seconds=eta_seconds,
+        worker=worker.decode(),
+        num_lost=num_lost,
+        stop_requested=bool(stop),
+        is_recorded=bool(recorded),
+        waited_seconds=waited_ms / 1000,
+    )
