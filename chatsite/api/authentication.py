@@ -1,0 +1,50 @@
+"""`Authorization: Bearer <key>` -> the key and its user. Sync, called in a thread that may use the database.
+
+Keys are looked up by their SHA-256: 256 random bits need no slow hash, and an index lookup by hash tells a guesser
+nothing about how close the guess was.
+"""
+
+from __future__ import annotations
+
+import datetime
+
+from django.db.models import Q
+from django.utils import timezone
+
+from chatsite.accounts.models import KEY_PREFIX, ApiKey
+from chatsite.api.errors import Unauthorized
+
+MAX_KEY_CHARS = 200
+USED_AGAIN_AFTER = datetime.timedelta(minutes=1)  # `last_used_at` is written no more often
+
+
+def authenticate(authorization: str | None) -> ApiKey:
+    """The valid key that the header's value carries, its user loaded; notes that it was used.
+
+    Raises:
+        Unauthorized: no key, or it is unknown, revoked or expired, or its user is inactive.
+    """
+    scheme, _, secret = (authorization or "").strip().partition(" ")
+    secret = secret.strip()
+    if scheme.lower() != "bearer" or not secret:
+        raise Unauthorized("No API key was sent. Send one as: Authorization: Bearer <key>.")
+    key = None
+    if secret.startswith(KEY_PREFIX) and len(secret) <= MAX_KEY_CHARS:
+        key = ApiKey.objects.select_related("user").filter(sha256=ApiKey.digest(secret)).first()
+    now = timezone.now()
+    if key is None or not key.user.is_active:
+        raise Unauthorized("This API key is not known.")
+    if key.revoked_at is not None:
+        raise Unauthorized("This API key has been revoked.")
+    if key.expires_at is not None and key.expires_at <= now:
+        raise Unauthorized("This API key has expired.")
+    _note_use(key, now)
+    return key
+
+
+def _note_use(key: ApiKey, now: datetime.datetime) -> None:
+    stale = now - USED_AGAIN_AFTER
+    if key.last_used_at is not None and key.last_used_at > stale:
+        return
+    rows = ApiKey.objects.filter(pk=key.pk).filter(Q(last_used_at=None) | Q(last_used_at__lte=stale))
+    rows.update(last_used_at=now)  # conditional: of many parallel requests one writes

@@ -1,0 +1,314 @@
+"""`/v1` over ASGI: collects a body, answers as JSON or as server-sent events, and notices at once when the client goes.
+
+The answer is written by a task of its own, so that `http.disconnect` is heard meanwhile; a client that leaves ends its
+generation, unlike a person who leaves the chat page. Headers of a stream go out early, with comments while it waits;
+whatever can be refused is refused before, with its status. Everything here runs on the event loop; what touches
+database or Redis goes through a few threads of its own. Django's middleware does not run for these routes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar, ParamSpec, TypeVar
+
+import msgspec
+import structlog
+from channels.consumer import AsyncConsumer
+from channels.db import database_sync_to_async
+from channels.exceptions import StopConsumer
+from django.conf import settings
+
+from chatsite.accounts.models import User
+from chatsite.api import completion, errors, schemas
+from chatsite.api.authentication import authenticate
+from chatsite.api.completion import Completion, Following, Signal
+from chatsite.chat.dispatch import inference_client
+from inference.protocol import Delta, ErrorFacts, Finish
+
+log = structlog.get_logger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MAX_BODY_BYTES = 4 * 1024 * 1024
+HEARTBEAT_SECONDS = 15.0
+# After its end an answer is booked within milliseconds. Waiting for that lets a client that sends its next request at
+# once find its place free; it never waits longer than this for it.
+BOOKING_SECONDS = 1.0
+
+HEADERS = [
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+]
+JSON_HEADERS = [(b"content-type", b"application/json")]
+STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+
+_threads = ThreadPoolExecutor(max_workers=8, thread_name_prefix="api")
+
+
+async def in_thread(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Run `call` where it may block. Its database connection goes back to the pool at its end."""
+    run = database_sync_to_async(call, thread_sensitive=False, executor=_threads)
+    result: R = await run(*args, **kwargs)
+    return result
+
+
+class ApiConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
+    """One request. A subclass names its method and writes the answer in `answer`."""
+
+    channel_layer_alias = "none: tokens never take a channel layer"
+    method: ClassVar[str] = "GET"
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._num_bytes = 0
+        self._task: asyncio.Task[None] | None = None
+        self._has_begun = False  # the headers are out
+
+    async def answer(self, user: User, body: bytes) -> None:
+        raise NotImplementedError
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._end_task()
+
+    async def dispatch(self, message: dict[str, Any]) -> None:
+        match message["type"]:
+            case "http.request":
+                self._take_part(message.get("body", b""), is_last=not message.get("more_body"))
+            case "http.disconnect":
+                raise StopConsumer
+            case unknown:
+                raise ValueError(f"unexpected ASGI message {unknown!r}")
+
+    def _take_part(self, part: bytes, *, is_last: bool) -> None:
+        if self._task is not None:  # the rest of a body that has been refused
+            return
+        self._num_bytes += len(part)
+        self._parts.append(part)
+        refusal: errors.ApiError | None = None
+        if self.scope["method"] != self.method:
+            refusal = errors.MethodRefused(self.scope["method"], self.method)
+        elif self._num_bytes > MAX_BODY_BYTES:
+            refusal = errors.BodyTooLarge(MAX_BODY_BYTES)
+        if refusal is not None or is_last:
+            body = b"".join(self._parts)
+            self._parts.clear()
+            self._task = asyncio.create_task(self._run(body, refusal))
+
+    async def _end_task(self) -> None:
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self, body: bytes, refusal: errors.ApiError | None) -> None:
+        try:
+            if refusal is not None:
+                raise refusal
+            authorization = self._header(b"authorization")
+            key = await in_thread(authenticate, authorization)
+            await self.answer(key.user, body)
+        except Exception as error:  # noqa: BLE001  the edge of the process: every failure is answered
+            await self._refuse(errors.of(error))
+
+    async def _refuse(self, error: errors.ApiError) -> None:
+        if self._has_begun:
+            await self._send_body(b"data: " + error.body + b"\n\n")
+        else:
+            await self._begin(error.status, JSON_HEADERS + error.headers)
+            await self._send_body(error.body)
+
+    def _header(self, name: bytes) -> str | None:
+        return next((value.decode("latin-1") for key, value in self.scope["headers"] if key == name), None)
+
+    async def _begin(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self._has_begun = True
+        named = {name for name, _ in headers}
+        everywhere = [pair for pair in HEADERS if pair[0] not in named]
+        if settings.SECURE_HSTS_SECONDS and self.scope.get("scheme") == "https":
+            everywhere.append((b"strict-transport-security", f"max-age={settings.SECURE_HSTS_SECONDS}".encode()))
+        await self.send({"type": "http.response.start", "status": status, "headers": [*everywhere, *headers]})
+
+    async def _send_body(self, body: bytes, *, is_last: bool = True) -> None:
+        await self.send({"type": "http.response.body", "body": body, "more_body": not is_last})
+
+    async def _send_json(self, body: msgspec.Struct, headers: list[tuple[bytes, bytes]] | None = None) -> None:
+        await self._begin(200, JSON_HEADERS + (headers or []))
+        await self._send_body(msgspec.json.encode(body))
+
+
+class ChatCompletions(ApiConsumer):
+    method = "POST"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._has_ended = False  # the generation: nothing is left to stop
+
+    async def answer(self, user: User, body: bytes) -> None:
+        request = schemas.parse(body)
+        admission = asyncio.create_task(in_thread(completion.admit, user, request))
+        try:
+            admitted = await asyncio.shield(admission)
+            following = Following(admitted.generation_id)
+            try:
+                writer = self._stream if request.is_stream else self._collect
+                await writer(admitted, request, following)
+            finally:
+                await following.close()
+        except BaseException:
+            # The client is gone, or cannot be served: either way nobody will read on.
+            if not self._has_ended:
+                await asyncio.shield(self._abandon(user, admission))
+            raise
+
+    async def _abandon(self, user: User, admission: asyncio.Task[Completion]) -> None:
+        """Stop what was admitted. A client may leave while that is still going on: then as soon as it is known."""
+        await asyncio.wait({admission})
+        if admission.cancelled() or admission.exception() is not None:
+            return
+        admitted = admission.result()
+        log.info("answer abandoned", generation_id=str(admitted.generation_id))
+        await in_thread(completion.abandon, user, admitted.generation_id)
+
+    async def _collect(
+        self, admitted: Completion, request: schemas.ChatCompletionRequest, following: Following
+    ) -> None:
+        texts: dict[str, list[str]] = {"content": [], "reasoning": []}
+        while not isinstance(piece := await self._next(admitted, following), Finish):
+            if isinstance(piece, Delta):
+                texts[piece.kind].append(piece.text)
+            elif piece is Signal.RESTARTED:
+                texts = {"content": [], "reasoning": []}
+        word = _finish_word(piece)
+        message = schemas.AnswerMessage(content="".join(texts["content"]))
+        if texts["reasoning"]:
+            message.reasoning_content = "".join(texts["reasoning"])
+        await self._wait_for_booking(following)
+        response = schemas.ChatCompletion(
+            id=admitted.id,
+            created=admitted.created,
+            model=admitted.model,
+            choices=[schemas.AnswerChoice(message=message, finish_reason=word)],
+            usage=schemas.UsageBody.of(piece.usage),
+        )
+        await self._send_json(response, [_request_id(admitted)])
+
+    async def _stream(self, admitted: Completion, request: schemas.ChatCompletionRequest, following: Following) -> None:
+        await self._begin(200, [*STREAM_HEADERS, _request_id(admitted)])
+        await self._send_body(b": queued\n\n", is_last=False)  # no server sends headers before some body
+        usage = None if request.includes_usage else msgspec.UNSET
+
+        async def send(*choices: schemas.ChunkChoice, usage: Any = usage) -> None:
+            chunk = schemas.Chunk(
+                id=admitted.id, created=admitted.created, model=admitted.model, choices=list(choices), usage=usage
+            )
+            await self._send_body(b"data: " + msgspec.json.encode(chunk) + b"\n\n", is_last=False)
+
+        has_text = False
+        while not isinstance(piece := await self._next(admitted, following), Finish):
+            if isinstance(piece, Delta):
+                if not has_text:
+                    await send(schemas.ChunkChoice(schemas.ChunkDelta(role="assistant", content="")))
+                    has_text = True
+                await send(schemas.ChunkChoice(_chunk_delta(piece)))
+            elif piece is Signal.SILENCE:
+                await self._send_body(b": ping\n\n", is_last=False)
+            elif piece is Signal.RESTARTED and has_text:  # what was sent cannot be taken back
+                raise errors.AnswerFailed("The answer was interrupted and cannot go on.", code="answer_interrupted")
+        word = _finish_word(piece)
+        if not has_text:
+            await send(schemas.ChunkChoice(schemas.ChunkDelta(role="assistant", content="")))
+        await send(schemas.ChunkChoice(schemas.ChunkDelta(), finish_reason=word))
+        await self._wait_for_booking(following)
+        if request.includes_usage:
+            await send(usage=schemas.UsageBody.of(piece.usage))
+        await self._send_body(b"data: [DONE]\n\n")
+
+    async def _next(self, admitted: Completion, following: Following) -> Delta | Finish | Signal:
+        """The next news; however the generation ended, it is a `Finish`."""
+        news: Delta | Finish | Signal = await following.next(seconds=HEARTBEAT_SECONDS)
+        if news in (Signal.LOST, Signal.OVER):
+            news = await in_thread(completion.end_of, admitted.generation_id) or Signal.LOST  # a log may yet come
+        if isinstance(news, Finish):
+            self._has_ended = True
+            log.info(
+                "answer sent",
+                generation_id=str(admitted.generation_id),
+                model=admitted.model,
+                reason=news.reason,
+                prompt_tokens=news.usage.prompt_tokens,
+                completion_tokens=news.usage.completion_tokens,
+            )
+        return news
+
+    async def _wait_for_booking(self, following: Following) -> None:
+        news = await following.next(seconds=BOOKING_SECONDS)
+        if news is not Signal.OVER:
+            log.warning("answer not booked yet")
+
+
+class Models(ApiConsumer):
+    """GET /v1/models, and one of them by name."""
+
+    async def answer(self, user: User, body: bytes) -> None:
+        models = await in_thread(_served_models)
+        wanted = self.scope["url_route"]["kwargs"].get("model")
+        if wanted is None:
+            await self._send_json(schemas.ModelList(data=list(models.values())))
+        elif wanted in models:
+            await self._send_json(models[wanted])
+        else:
+            raise errors.ModelUnknown(wanted)
+
+
+class UnknownPath(ApiConsumer):
+    """Everything else below /v1, by any method, signed in or not."""
+
+    def _take_part(self, part: bytes, *, is_last: bool) -> None:
+        if self._task is None:
+            error = errors.NothingHere(f"There is no {self.scope['method']} {self.scope['path']} here.")
+            self._task = asyncio.create_task(self._run(b"", error))
+
+
+def _served_models() -> dict[str, schemas.ModelObject]:
+    """What live workers serve, `created` being the start of the eldest."""
+    models: dict[str, schemas.ModelObject] = {}
+    for card in sorted(inference_client().workers(), key=lambda card: (card.model.name, card.started_at)):
+        if card.state != "loading":
+            models.setdefault(
+                card.model.name,
+                schemas.ModelObject(
+                    id=card.model.name, created=int(card.started_at), context_length=card.model.context_tokens
+                ),
+            )
+    return models
+
+
+def _request_id(admitted: Completion) -> tuple[bytes, bytes]:
+    return (b"x-request-id", str(admitted.generation_id).encode())
+
+
+def _chunk_delta(delta: Delta) -> schemas.ChunkDelta:
+    if delta.kind == "reasoning":
+        return schemas.ChunkDelta(reasoning_content=delta.text)
+    return schemas.ChunkDelta(content=delta.text)
+
+
+def _finish_word(finish: Finish) -> schemas.FinishWord:
+    """OpenAI's word for a good end. Raises ApiError for every other."""
+    word = schemas.FINISH_WORDS.get(finish.reason)
+    if word is not None:
+        return word
+    raise errors.ended_badly(finish.error or ErrorFacts(code="cancelled", message="The answer was stopped."))

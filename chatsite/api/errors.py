@@ -1,0 +1,193 @@
+"""What `/v1` answers when it cannot: an exception becomes a status, headers and OpenAI's error object.
+
+    ApiError                  status, code, type, param, retry_after_seconds
+    ├── BadRequest            400  the request can never work as it stands; `param` names the field
+    ├── Unauthorized          401  no key, an unknown, expired or revoked one, or its user is switched off
+    ├── ModelUnknown          404  no live worker serves that model
+    ├── NothingHere           404  no such path
+    ├── MethodRefused         405  `allowed` is the one method of this path
+    ├── BodyTooLarge          413
+    ├── Busy                  429  the user has as many answers under way as allowed
+    ├── AnswerFailed          500  the answer broke off for good; `code` and text are those of its generation
+    └── Unavailable           503  no worker, no store or no database just now
+
+`of` turns what other parts raise into one of these. Knows nothing of ASGI; used by the consumers, any thread.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import structlog
+from django.db import InterfaceError, OperationalError
+
+from chatsite.api.schemas import ErrorBody, ErrorObject
+from inference.errors import InferenceError, InvalidRequest, ModelNotServed, PromptTooLong, StoreUnavailable
+from inference.protocol import ErrorFacts
+
+log = structlog.get_logger(__name__)
+
+CONTEXT_LENGTH = "context_length_exceeded"  # OpenAI's word, which clients look for
+RETRY_STORE_SECONDS = 2
+RETRY_BUSY_SECONDS = 1
+RETRY_WORKER_SECONDS = 5  # a worker that was killed is back, its model loaded, no earlier
+
+
+class ApiError(Exception):
+    """Base of all. `code` is stable; `param` is the field of the request that is to blame, if one is."""
+
+    status = 500
+    type = "server_error"
+    code: str | None = "internal_error"
+    retry_after_seconds: int | None = None
+
+    def __init__(self, message: str, *, code: str | None = None, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        if code is not None:
+            self.code = code
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """What this answer carries beside the usual headers."""
+        if self.retry_after_seconds is None:
+            return []
+        return [(b"retry-after", str(self.retry_after_seconds).encode())]
+
+    @property
+    def body(self) -> bytes:
+        error = ErrorObject(message=self.message, type=self.type, param=self.param, code=self.code)
+        return msgspec.json.encode(ErrorBody(error=error))
+
+
+class BadRequest(ApiError):
+    status = 400
+    type = "invalid_request_error"
+    code = "invalid_request"
+
+
+class Unauthorized(ApiError):
+    status = 401
+    type = "invalid_request_error"
+    code = "invalid_api_key"
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        return [(b"www-authenticate", b"Bearer")]
+
+
+class ModelUnknown(ApiError):
+    status = 404
+    type = "invalid_request_error"
+    code = "model_not_found"
+
+    def __init__(self, model: str) -> None:
+        super().__init__(f"The model {model!r} is not served here; GET /v1/models lists those that are.", param="model")
+
+
+class NothingHere(ApiError):
+    status = 404
+    type = "invalid_request_error"
+    code = "unknown_url"
+
+
+class MethodRefused(ApiError):
+    status = 405
+    type = "invalid_request_error"
+    code = "method_not_allowed"
+
+    def __init__(self, method: str, allowed: str) -> None:
+        super().__init__(f"This path takes {allowed}, not {method}.")
+        self.allowed = allowed
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        return [(b"allow", self.allowed.encode())]
+
+
+class BodyTooLarge(ApiError):
+    status = 413
+    type = "invalid_request_error"
+    code = "request_too_large"
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(f"The request body may have at most {max_bytes:,} bytes.")
+
+
+class Busy(ApiError):
+    status = 429
+    type = "rate_limit_error"
+    code = "rate_limit_exceeded"
+    retry_after_seconds = RETRY_BUSY_SECONDS
+
+
+class AnswerFailed(ApiError):
+    """The answer ended without its end. Said in the stream when it has begun, with status 500 when not."""
+
+    code = "answer_failed"
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        return [(b"x-should-retry", b"false")]  # OpenAI's clients would repeat any 500, and pay for it twice
+
+
+class Unavailable(ApiError):
+    status = 503
+    code = "unavailable"
+
+    def __init__(self, message: str, *, code: str, retry_after_seconds: int) -> None:
+        super().__init__(message, code=code)
+        self.retry_after_seconds = retry_after_seconds
+
+
+def no_worker() -> Unavailable:
+    return Unavailable(
+        "No worker that could answer is running just now.", code="no_worker", retry_after_seconds=RETRY_WORKER_SECONDS
+    )
+
+
+def site_busy() -> Unavailable:
+    return Unavailable(
+        "Too many answers are waiting already.", code="site_busy", retry_after_seconds=RETRY_WORKER_SECONDS
+    )
+
+
+def ended_badly(facts: ErrorFacts) -> ApiError:
+    """What to say of an answer that its worker, the sweeper or an operator ended."""
+    if facts.code == PromptTooLong.code:
+        return BadRequest(facts.message, code=CONTEXT_LENGTH, param="messages")
+    if facts.code == InvalidRequest.code:
+        return BadRequest(facts.message)
+    if facts.retryable:
+        return Unavailable(facts.message, code=facts.code, retry_after_seconds=RETRY_WORKER_SECONDS)
+    return AnswerFailed(facts.message, code=facts.code)
+
+
+def of(error: Exception) -> ApiError:
+    """The answer to `error`; one that nobody foresaw is logged and becomes a 500 that reveals nothing."""
+    match error:
+        case ApiError():
+            return error
+        case PromptTooLong():
+            return BadRequest(error.message, code=CONTEXT_LENGTH, param=error.param)
+        case InvalidRequest():
+            return BadRequest(error.message, param=error.param)
+        case ModelNotServed():
+            return no_worker()
+        case StoreUnavailable():
+            return Unavailable(
+                "The queue cannot be reached just now.", code=error.code, retry_after_seconds=RETRY_STORE_SECONDS
+            )
+        case OperationalError() | InterfaceError():
+            log.warning("database cannot be reached", reason=type(error).__name__)
+            return Unavailable(
+                "The database cannot be reached just now.",
+                code="database_unavailable",
+                retry_after_seconds=RETRY_STORE_SECONDS,
+            )
+        case InferenceError():
+            log.error("request failed", code=error.code, exc_info=error)
+            return ApiError(error.message, code=error.code)
+        case _:
+            log.error("request failed", code="internal_error", exc_info=error)
+            return ApiError("Something went wrong on our side.")

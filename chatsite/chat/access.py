@@ -1,0 +1,88 @@
+"""The only way to fetch what belongs to a user. "Not yours", "not there" and "not an id" are the same 404.
+
+Every read of a conversation, message or generation on behalf of somebody begins here: an id alone never gives access.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+from uuid import UUID
+
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.db import connection
+from django.db.models import Model, QuerySet
+from django.http import Http404, HttpRequest
+from django.utils.module_loading import import_string
+
+from chatsite.accounts.models import User
+from chatsite.chat.models import Conversation, Generation, Message
+
+M = TypeVar("M", bound=Model)
+
+_PATH = """
+WITH RECURSIVE path (id, parent_id, height) AS (
+    SELECT id, parent_id, 0 FROM chat_message WHERE id = %(leaf)s AND conversation_id = %(conversation)s
+    UNION ALL
+    SELECT m.id, m.parent_id, path.height + 1 FROM chat_message m JOIN path ON m.id = path.parent_id
+)
+SELECT id FROM path ORDER BY height DESC
+"""
+
+
+def conversations_of(user: User) -> QuerySet[Conversation]:
+    """The user's conversations, newest message first."""
+    return Conversation.objects.filter(owner=user)
+
+
+def conversation_of(user: User, conversation_id: UUID | str) -> Conversation:
+    """Raises Http404 unless the user owns it."""
+    return only(conversations_of(user), conversation_id)
+
+
+def message_of(user: User, message_id: UUID | str) -> Message:
+    """The message with its conversation. Raises Http404 unless the user owns it."""
+    return only(Message.objects.filter(conversation__owner=user).select_related("conversation"), message_id)
+
+
+def generation_of(user: User, generation_id: UUID | str) -> Generation:
+    """The generation with its message, of the chat and the API alike. Raises Http404 unless the user owns it."""
+    return only(Generation.objects.filter(user=user).select_related("message"), generation_id)
+
+
+def active_generations_of(conversation: Conversation) -> QuerySet[Generation]:
+    """Those still being written in a conversation that was fetched here."""
+    return Generation.objects.filter(message__conversation=conversation, status=Generation.Status.ACTIVE)
+
+
+def path_of(conversation: Conversation, leaf_id: UUID | None = None) -> list[Message]:
+    """Messages from the root to `leaf_id` (the conversation's own leaf when None), each with its generation."""
+    leaf_id = leaf_id or conversation.leaf_id
+    if leaf_id is None:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(_PATH, {"leaf": leaf_id, "conversation": conversation.pk})
+        ids = [row[0] for row in cursor.fetchall()]
+    messages = Message.objects.filter(pk__in=ids).select_related("generation").in_bulk()
+    return [messages[pk] for pk in ids]
+
+
+def is_signed_in(session_key: str, user_id: UUID) -> bool:
+    """Whether that session still stands, for that user, who is still active and has the same password.
+
+    For streams, which outlive the request that opened them.
+    """
+    request = HttpRequest()
+    request.session = import_string(f"{settings.SESSION_ENGINE}.SessionStore")(session_key)
+    user = get_user(request)
+    return bool(user.is_authenticated and user.is_active and user.pk == user_id)
+
+
+def only(rows: QuerySet[M], pk: UUID | str) -> M:
+    try:
+        found = rows.filter(pk=pk if isinstance(pk, UUID) else UUID(pk)).first()
+    except (ValueError, AttributeError, TypeError):
+        found = None
+    if found is None:
+        raise Http404("There is nothing here.")
+    return found

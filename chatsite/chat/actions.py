@@ -1,0 +1,316 @@
+"""Every write a person makes: start, send, edit, retry, stop, select, rename, delete. One verb, one transaction.
+
+What a verb accepted stays accepted: the rows are committed first, and only then is Redis told. Redis being away makes
+nothing fail; the sweeper carries on from the rows. Ends of generations are written by `recording` alone. Synchronous;
+called by views, consumers (in a thread) and `manage.py ask`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import UUID
+
+import structlog
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from chatsite.accounts import limits
+from chatsite.accounts.models import User, new_id
+from chatsite.chat import access, dispatch, errors
+from chatsite.chat.models import TITLE_CHARS, Conversation, Generation, Message
+from chatsite.chat.text import clean_typed, title_of
+from inference.errors import StoreUnavailable
+from inference.protocol import ChatMessage, GenerationRequest, Role, SamplingParams, encode
+
+log = structlog.get_logger(__name__)
+
+MODEL_SAMPLING = SamplingParams()  # the model's own defaults
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What a send made, or, when `is_repeat`, what the first press of the same Send had made."""
+
+    message: Message
+    answer: Message
+    generation: Generation
+    is_repeat: bool = False
+
+
+def start_conversation(
+    user: User, *, model: str = "", system_prompt: str = "", thinking: bool | None = None
+) -> Conversation:
+    """An empty conversation. `model` "" follows the site's default.
+
+    Raises:
+        ModelUnknown: the site neither serves nor names this model.
+        MessageTooLong: the system prompt has more characters than a message may have.
+    """
+    _check_model(model)
+    system_prompt = _checked_length(clean_typed(system_prompt).strip())
+    return Conversation.objects.create(
+        owner=user,
+        model=model,
+        system_prompt=system_prompt,
+        thinking=thinking,
+        prompt_date=timezone.localdate(),
+    )
+
+
+def send_message(
+    user: User,
+    conversation: Conversation,
+    text: str,
+    *,
+    idempotency_key: UUID | None = None,
+    sampling: SamplingParams = MODEL_SAMPLING,
+) -> Sent:
+    """Add the user's message to the end of the shown path, and an answer that is being written.
+
+    `idempotency_key` stands for one press of Send: a repeat returns what the first made, also when both come at once.
+
+    Raises:
+        SendRefused: nothing was stored; the subclass says why.
+        Http404: the conversation is not this user's, or no longer there.
+    """
+    return _send(user, conversation, lambda fresh: fresh.leaf_id, text, idempotency_key, sampling)
+
+
+def edit(user: User, message: Message, text: str, *, idempotency_key: UUID | None = None) -> Sent:
+    """Ask differently: a sibling of the user's `message` with an answer of its own; the old branch stays.
+
+    Raises as `send_message`.
+    """
+    if message.role != Message.Role.USER:
+        raise errors.NotAnAnswer
+    return _send(user, message.conversation, lambda _: message.parent_id, text, idempotency_key, MODEL_SAMPLING)
+
+
+def retry(user: User, message: Message, *, sampling: SamplingParams = MODEL_SAMPLING) -> Sent:
+    """A new sibling of an answer that has ended; the old one stays.
+
+    Raises:
+        NotAnAnswer: `message` is no answer, or is still being written.
+        SendRefused: as for `send_message`.
+        Http404: the message is not this user's, or no longer there.
+    """
+    message = access.message_of(user, message.pk)
+    if message.role != Message.Role.ASSISTANT or message.parent_id is None:
+        raise errors.NotAnAnswer
+    generation = Generation.objects.filter(message=message).first()
+    if generation is not None and generation.is_active:
+        raise errors.AnswerRunning
+    conversation = message.conversation
+    _take_request(user)
+    path = access.path_of(conversation, message.parent_id)
+    turns = dispatch.messages_for(path, conversation.system_prompt)
+    request = _request(conversation, turns, sampling)
+    with transaction.atomic():
+        fresh = _lock(user, conversation)
+        _check_room(user, fresh, request.model)
+        return _answer(user, fresh, path[-1], request)
+
+
+def stop(user: User, generation: Generation) -> None:
+    """Ask for the end of an answer, in whatever phase it is. Ended already: nothing happens.
+
+    Postgres first, so that the wish outlives Redis; the sweeper repeats it until the generation has ended.
+    """
+    wished = Generation.objects.filter(pk=generation.pk, user=user, status=Generation.Status.ACTIVE)
+    if wished.update(stop_requested=True):
+        transaction.on_commit(functools.partial(_cancel, generation.pk), robust=True)
+
+
+def select(user: User, message: Message) -> Conversation:
+    """Show the branch that `message` lies on, down to the newest message below it.
+
+    Raises:
+        Http404: the message is not this user's, or no longer there.
+    """
+    message = access.message_of(user, message.pk)
+    children: dict[UUID | None, UUID] = {}
+    for pk, parent_id in Message.objects.filter(conversation_id=message.conversation_id).values_list("pk", "parent_id"):
+        children[parent_id] = max(children.get(parent_id, pk), pk)  # ids sort by creation
+    leaf_id = message.pk
+    while leaf_id in children:
+        leaf_id = children[leaf_id]
+    conversation = message.conversation
+    conversation.leaf_id = leaf_id
+    conversation.save(update_fields=["leaf"])
+    return conversation
+
+
+def rename(user: User, conversation: Conversation, title: str) -> Conversation:
+    """Give it the owner's title; an empty one gives the first words back.
+
+    Raises:
+        Http404: the conversation is not this user's, or no longer there.
+    """
+    conversation = access.conversation_of(user, conversation.pk)
+    own = " ".join(clean_typed(title).split())[:TITLE_CHARS]
+    first = conversation.messages.filter(role=Message.Role.USER).order_by("pk").first()
+    conversation.title = own or (title_of(first.content) if first else "")
+    conversation.is_title_own = bool(own)
+    conversation.save(update_fields=["title", "is_title_own"])
+    return conversation
+
+
+def delete(user: User, conversation: Conversation) -> None:
+    """Take a conversation away for good, from Postgres and from Redis; what is still being written ends at once.
+
+    Raises:
+        Http404: the conversation is not this user's, or no longer there.
+    """
+    access.conversation_of(user, conversation.pk).delete()  # each deleted generation is forgotten in Redis: see apps.py
+
+
+def _send(
+    user: User,
+    conversation: Conversation,
+    parent_of: Callable[[Conversation], UUID | None],
+    text: str,
+    idempotency_key: UUID | None,
+    sampling: SamplingParams,
+) -> Sent:
+    text = _checked_length(clean_typed(text).strip("\n"))
+    if not text.strip():
+        raise errors.EmptyMessage
+    conversation = access.conversation_of(user, conversation.pk)
+    if repeat := _repeat(conversation, idempotency_key):
+        return repeat
+    try:
+        _take_request(user)
+        return _send_first(user, conversation, parent_of, text, idempotency_key, sampling)
+    except errors.SendRefused:
+        if repeat := _repeat(conversation, idempotency_key):
+            return repeat  # the same press came twice at once and the other was taken
+        raise
+
+
+def _send_first(
+    user: User,
+    conversation: Conversation,
+    parent_of: Callable[[Conversation], UUID | None],
+    text: str,
+    idempotency_key: UUID | None,
+    sampling: SamplingParams,
+) -> Sent:
+    while True:
+        # Counting tokens takes time and may wait for Redis, so it happens before the lock; a leaf that moved meanwhile
+        # means another message came first, and the request is made again on top of it.
+        parent_id = parent_of(conversation)
+        path = access.path_of(conversation, parent_id) if parent_id else []
+        turns = dispatch.messages_for(path, conversation.system_prompt)
+        request = _request(conversation, (*turns, ChatMessage(role=Role.USER, content=text)), sampling)
+        with transaction.atomic():
+            fresh = _lock(user, conversation)
+            if repeat := _repeat(fresh, idempotency_key):
+                return repeat
+            _check_room(user, fresh, request.model)
+            if parent_of(fresh) == parent_id:
+                message = Message.objects.create(
+                    conversation=fresh,
+                    parent=path[-1] if path else None,
+                    role=Message.Role.USER,
+                    content=text,
+                    idempotency_key=idempotency_key,
+                )
+                return _answer(user, fresh, message, request)
+        conversation = fresh
+
+
+def _answer(user: User, conversation: Conversation, message: Message, request: GenerationRequest) -> Sent:
+    """Rows of the answer to `message`, inside the caller's transaction; Redis hears of it after the commit."""
+    answer = Message.objects.create(conversation=conversation, parent=message, role=Message.Role.ASSISTANT)
+    generation = Generation.objects.create(
+        pk=request.id, user=user, message=answer, model=request.model, request=encode(request).decode()
+    )
+    conversation.leaf = answer
+    conversation.updated_at = timezone.now()
+    if not conversation.title:
+        conversation.title = title_of(message.content)
+    conversation.save(update_fields=["leaf", "updated_at", "title"])
+    transaction.on_commit(functools.partial(_begin, request, conversation.pk), robust=True)
+    return Sent(message, answer, generation)
+
+
+def _request(conversation: Conversation, turns: tuple[ChatMessage, ...], sampling: SamplingParams) -> GenerationRequest:
+    model = dispatch.model_for(conversation)
+    return dispatch.request_for(new_id(), conversation, turns, model=model, sampling=sampling)
+
+
+def _lock(user: User, conversation: Conversation) -> Conversation:
+    """The conversation as it is now, with the user's and its own row held until commit: one send at a time each."""
+    User.objects.select_for_update(no_key=True).get(pk=user.pk)
+    rows = access.conversations_of(user).select_for_update(no_key=True, of=("self",))
+    return access.only(rows, conversation.pk)
+
+
+def _check_room(user: User, conversation: Conversation, model: str) -> None:
+    site = settings.SMOLFLEET
+    if access.active_generations_of(conversation).exists():
+        raise errors.AnswerRunning
+    if (num_active := limits.num_active(user)) >= site.max_active_per_user:
+        raise errors.TooManyActive(num_active=num_active, max_active=site.max_active_per_user)
+    if conversation.messages.count() >= site.max_conversation_messages:
+        raise errors.ConversationFull(max_messages=site.max_conversation_messages)
+    if site.max_waiting:  # counted in Postgres, those being written included: it holds while Redis is away, too
+        waiting = Generation.objects.filter(status=Generation.Status.ACTIVE, model=model)
+        if (num_active := waiting.count()) >= site.max_waiting:
+            raise errors.SiteBusy(num_active=num_active)
+
+
+def _repeat(conversation: Conversation, idempotency_key: UUID | None) -> Sent | None:
+    if idempotency_key is None:
+        return None
+    message = conversation.messages.filter(idempotency_key=idempotency_key).first()
+    if message is None:
+        return None
+    answer = message.children.order_by("pk").select_related("generation").first()
+    assert answer is not None, "a user message is stored together with its answer"
+    return Sent(message, answer, answer.generation, is_repeat=True)
+
+
+def _take_request(user: User) -> None:
+    try:
+        _rate().take(user.pk, settings.SMOLFLEET.max_requests_per_minute)
+    except limits.RateExceeded as error:
+        raise errors.TooManyRequests(str(error), retry_after_seconds=error.retry_after_seconds) from error
+
+
+@functools.cache
+def _rate() -> limits.RequestRate:
+    return limits.RequestRate(dispatch.inference_client().redis)
+
+
+def _checked_length(text: str) -> str:
+    max_chars = settings.SMOLFLEET.max_message_chars
+    if len(text) > max_chars:
+        raise errors.MessageTooLong(num_chars=len(text), max_chars=max_chars)
+    return text
+
+
+def _check_model(model: str) -> None:
+    if not model or model == settings.SMOLFLEET.default_model:
+        return
+    try:
+        served = {card.name for card in dispatch.inference_client().models()}
+    except StoreUnavailable:
+        return  # nobody to ask; the name is kept, and its answers wait for a worker
+    if model not in served:
+        raise errors.ModelUnknown(model)
+
+
+def _begin(request: GenerationRequest, conversation_id: UUID) -> None:
+    dispatch.submit(request)
+    dispatch.tell_conversation(conversation_id, request.id)
+
+
+def _cancel(generation_id: UUID) -> None:
+    try:
+        dispatch.inference_client().cancel(generation_id)
+    except StoreUnavailable:
+        log.warning("stop left to the sweeper", generation_id=str(generation_id))

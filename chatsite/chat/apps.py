@@ -1,0 +1,25 @@
+"""The chat as a Django app. However a generation's row is deleted (by its owner, with the account, in the admin), its
+log in Redis goes with it."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from django.apps import AppConfig
+from django.db import transaction
+from django.db.models.signals import post_delete
+
+
+class ChatConfig(AppConfig):
+    name = "chatsite.chat"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        post_delete.connect(_forget_deleted, sender="chat.Generation", dispatch_uid="forget-deleted-generation")
+
+
+def _forget_deleted(instance: Any, **kwargs: Any) -> None:
+    from chatsite.chat import dispatch  # models are loaded only once apps are ready
+
+    transaction.on_commit(functools.partial(dispatch.forget, instance.pk), robust=True)

@@ -1,0 +1,177 @@
+"""An answer over HTTP, as server-sent events: follow one generation from the last event the page has.
+
+The answer is written by a task of its own, so that `http.disconnect` is heard at once: leaving costs nothing, and never
+stops a generation. Ids give no access: each (re)connect is authorised by the owner join, and signing out ends it. No
+database connection is held meanwhile. Django's middleware does not run here, so headers and checks are repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import parse_qs
+
+import structlog
+from channels.exceptions import StopConsumer
+from channels.generic.http import AsyncHttpConsumer
+from django.db import DatabaseError
+from django.http import Http404
+
+from chatsite.accounts.models import User
+from chatsite.chat import access
+from chatsite.chat.hub import hub
+from chatsite.chat.streams import RECHECK_SECONDS, Budget, TooManyStreams, seat
+from chatsite.chat.viewing import Frame, frames_of, in_thread
+from inference.protocol import Cursor
+
+log = structlog.get_logger(__name__)
+
+PING_SECONDS = 15.0  # also how a half-open connection is found: by writing to it
+RETRY_MS = 1_000
+MAX_ID_CHARS = 128
+
+NO_CHANNEL_LAYER = "none: tokens never take a channel layer"
+SECURITY_HEADERS = [
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"referrer-policy", b"same-origin"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+]
+STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+TEXT_HEADERS = [(b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store")]
+
+
+class GenerationEvents(AsyncHttpConsumer):  # type: ignore[misc]  # channels has no types
+    """GET /chat/generations/<id>/events"""
+
+    channel_layer_alias = NO_CHANNEL_LAYER
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._task: asyncio.Task[None] | None = None
+        self._has_begun = False
+        self._budget = Budget()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """As every consumer, but ending by itself once the response is complete."""
+        self._has_answered = asyncio.Event()
+
+        async def receive_or_end() -> Any:
+            coming = asyncio.ensure_future(receive())
+            ending = asyncio.ensure_future(self._has_answered.wait())
+            try:
+                await asyncio.wait({coming, ending}, return_when=asyncio.FIRST_COMPLETED)
+                return coming.result() if coming.done() else {"type": "http.disconnect"}
+            finally:
+                coming.cancel()
+                ending.cancel()
+
+        try:
+            await super().__call__(scope, receive_or_end, send)
+        finally:
+            await self._end_task()
+
+    async def http_request(self, message: dict[str, Any]) -> None:
+        if self._task is None:  # the body, if there is one, is of no interest
+            self._task = asyncio.create_task(self._answer(), name="sse")
+
+    async def http_disconnect(self, message: dict[str, Any]) -> None:
+        await self._end_task()
+        raise StopConsumer
+
+    async def _end_task(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _answer(self) -> None:
+        try:
+            await self._stream()
+        except TooManyStreams:
+            await self._refuse(429, b"Too many streams are open.", [(b"retry-after", b"5")])
+        except Http404:
+            await self._refuse(404, b"There is nothing here.")
+        except DatabaseError as error:
+            log.warning("stream without database", reason=type(error).__name__)
+            await self._refuse(503, b"The database is away.", [(b"retry-after", b"2")])
+        except Exception:
+            log.exception("stream failed")
+            await self._refuse(500, b"Something went wrong.")
+        finally:
+            self._has_answered.set()
+
+    async def _stream(self) -> None:
+        user = self.scope["user"]
+        if self.scope["method"] != "GET":
+            await self._refuse(405, b"Only GET.", [(b"allow", b"GET")])
+            return
+        if not user.is_authenticated:
+            await self._refuse(401, b"Sign in first.")
+            return
+        generation_id = self.scope["url_route"]["kwargs"]["generation_id"]
+        with seat(user.pk):
+            async with contextlib.aclosing(frames_of(hub(), user, generation_id, self._cursor())) as frames:
+                await self._send_frames(user, frames)
+        await self.send_body(b"")
+
+    async def _send_frames(self, user: User, frames: AsyncIterator[Frame]) -> None:
+        """Frames until the last; a comment when there is nothing to say; the end when the budget is spent."""
+        clock = asyncio.get_running_loop().time
+        recheck_at = clock() + RECHECK_SECONDS
+        coming = asyncio.ensure_future(anext(frames))  # the first is awaited before the headers: it may be a refusal
+        try:
+            while not self._budget.is_spent:
+                done, _ = await asyncio.wait({coming}, timeout=PING_SECONDS)
+                if not done:
+                    await self._send(b": ping\n\n")
+                else:
+                    frame = coming.result()
+                    await self._send(frame.to_sse())
+                    if frame.is_last:
+                        return
+                    coming = asyncio.ensure_future(anext(frames))
+                if clock() >= recheck_at:
+                    recheck_at = clock() + RECHECK_SECONDS
+                    if not await is_still_signed_in(self.scope, user):
+                        return
+        finally:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
+
+    async def _send(self, body: bytes) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            await self.send_headers(headers=STREAM_HEADERS + SECURITY_HEADERS)
+            body = f"retry: {RETRY_MS}\n\n".encode() + body
+        self._budget.spend(len(body))
+        await self.send_body(body, more_body=True)
+
+    async def _refuse(self, status: int, body: bytes, headers: list[tuple[bytes, bytes]] | None = None) -> None:
+        if self._has_begun:
+            await self.send_body(b"")  # an end without `done` means: come back with your cursor
+        else:
+            await self.send_response(status, body, headers=[*TEXT_HEADERS, *SECURITY_HEADERS, *(headers or [])])
+
+    def _cursor(self) -> Cursor | None:
+        """Where the page stands. A browser that reconnects by itself says it in the header, which is then the newer."""
+        header = dict(self.scope["headers"]).get(b"last-event-id", b"").decode("latin-1")
+        query = parse_qs(self.scope["query_string"].decode("latin-1")).get("after", [""])[-1]
+        return Cursor.parse(header[:MAX_ID_CHARS]) or Cursor.parse(query[:MAX_ID_CHARS])
+
+
+async def is_still_signed_in(scope: dict[str, Any], user: User) -> bool:
+    """Whether the session that opened the stream still stands. While the database is away nobody is sent off."""
+    key = getattr(scope.get("session"), "session_key", None)
+    if key is None:
+        return True  # opened by no session: a test's own scope
+    try:
+        return await in_thread(access.is_signed_in, key, user.pk)
+    except DatabaseError:
+        return True

@@ -1,0 +1,136 @@
+"""Turns rows into the typed request a worker can answer, and hands it to `inference.client`.
+
+Owns which turns the model sees: failed and empty answers are left out, the text of stopped ones is kept, reasoning is
+never shown to it again. The request is frozen as JSON on the generation's row, so that the sweeper can enter it afresh
+whatever happens to Redis. Reads rows, writes none. Called by `actions` on the web's threads and by `tasks`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from uuid import UUID
+
+import msgspec
+import redis
+import structlog
+from django.conf import settings
+
+from chatsite.chat import notices
+from chatsite.chat.errors import InvalidSettings, ModelUnknown, PromptTooLong
+from chatsite.chat.models import Conversation, Generation, Message
+from inference import errors
+from inference.client import InferenceClient
+from inference.protocol import ChatMessage, GenerationRequest, Role, SamplingParams, decode
+
+log = structlog.get_logger(__name__)
+
+
+@functools.cache
+def inference_client() -> InferenceClient:
+    """This process's client; made at first use, safe for threads."""
+    return InferenceClient(settings.INFERENCE)
+
+
+def model_for(conversation: Conversation) -> str:
+    """The catalog name that answers here: the conversation's, else the site's, else the first that is served.
+
+    Raises:
+        ModelUnknown: none of these names one.
+    """
+    if name := conversation.model or settings.SMOLFLEET.default_model:
+        return name
+    try:
+        served = inference_client().models()
+    except errors.StoreUnavailable:
+        served = []
+    if not served:
+        raise ModelUnknown("")
+    return served[0].name
+
+
+def messages_for(path: Iterable[Message], system_prompt: str = "") -> tuple[ChatMessage, ...]:
+    """What the model reads of a path whose messages carry their generations."""
+    turns = [ChatMessage(role=Role.SYSTEM, content=system_prompt)] if system_prompt.strip() else []
+    turns += [ChatMessage(role=Role(m.role), content=m.content) for m in path if _is_for_the_model(m)]
+    return tuple(turns)
+
+
+def request_for(
+    generation_id: UUID,
+    conversation: Conversation,
+    messages: tuple[ChatMessage, ...],
+    *,
+    model: str,
+    sampling: SamplingParams,
+) -> GenerationRequest:
+    """The request of one answer, with its tokens counted where a live worker's kit is known.
+
+    Raises:
+        PromptTooLong: it does not fit that model's context; both numbers are in it.
+        InvalidSettings: a sampling value is out of range, or the model's template refuses these messages.
+    """
+    cap = settings.SMOLFLEET.max_completion_tokens
+    capped = SamplingParams(max_tokens=min(sampling.max_tokens or cap, cap)).over(sampling)
+    request = GenerationRequest(
+        id=generation_id,
+        model=model,
+        user_key=str(conversation.owner_id),
+        conversation_key=str(conversation.pk),
+        messages=messages,
+        thinking=conversation.thinking,
+        sampling=capped,
+        date=conversation.prompt_date.isoformat(),
+    )
+    try:
+        sampling.check()
+        num_tokens = inference_client().check_prompt(request)
+    except errors.PromptTooLong as error:
+        raise PromptTooLong(prompt_tokens=error.prompt_tokens, limit_tokens=error.limit_tokens) from error
+    except errors.InvalidRequest as error:
+        raise InvalidSettings(error.message, param=error.param) from error
+    except (errors.ModelNotServed, errors.StoreUnavailable):
+        return request  # nobody to ask; it waits, and the worker counts again
+    return msgspec.structs.replace(request, prompt_tokens=num_tokens)
+
+
+def frozen_request_of(generation: Generation) -> GenerationRequest:
+    """The request as it was when the message was sent. Raises InvalidRequest when the row holds none."""
+    return decode(generation.request, GenerationRequest)
+
+
+def submit(request: GenerationRequest) -> None:
+    """Hand a committed request on. Redis being away is no failure: the row stands, and the sweeper enters it later."""
+    client = inference_client()
+    try:
+        client.submit(request)
+    except errors.StoreUnavailable:
+        log.warning("submit left to the sweeper", generation_id=str(request.id))
+
+
+def forget(generation_id: UUID) -> None:
+    """Take everything of a deleted generation out of Redis; a worker that still writes it is refused and ends.
+
+    What cannot be reached now ends by itself: its record finds no row and forgets it.
+    """
+    try:
+        inference_client().forget(generation_id)
+    except errors.StoreUnavailable:
+        log.warning("log of a deleted generation left to expire", generation_id=str(generation_id))
+
+
+def tell_conversation(conversation_id: UUID, generation_id: UUID) -> None:
+    """Nudge open sockets of a conversation that an answer begins. A hint only: they also look for themselves."""
+    try:
+        inference_client().redis.publish(notices.channel_of(conversation_id), str(generation_id))
+    except (errors.StoreUnavailable, redis.RedisError):
+        log.warning("conversation not told", generation_id=str(generation_id))
+
+
+def _is_for_the_model(message: Message) -> bool:
+    if not message.content.strip():
+        return False
+    if message.role == Message.Role.USER:
+        return True
+    generation = getattr(message, "generation", None)
+    return generation is None or generation.status in (Generation.Status.DONE, Generation.Status.STOPPED)

@@ -1,0 +1,170 @@
+"""Model text -> safe HTML, block by block: a finished block never changes, so streamed and reloaded pages are the same.
+
+Text is read line by line. A block is finished when a complete line has begun the next top-level block or has closed it
+for good (a heading's own line, the end of a fence, the blank line after a paragraph); it is then rendered, once, from
+its own lines (and the link targets defined in earlier blocks). Decisions depend on the lines read alone, never on how
+the text was cut into pieces, and `blocks` is one feed of the same class: for every split the blocks of a stream are
+those of the whole text.
+
+Only the unfinished tail is parsed again, and only when a line could have begun a block; a long tail waits until it has
+grown by a quarter, so that the cost stays linear. Inside an open code fence nothing is parsed at all.
+Called by `consumers` (one stream per viewer), `fragments` and `review`, on any thread. A stream belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.safestring import SafeString, mark_safe
+
+from chatsite.chat.dialect import Start, html_blocks, starts
+
+EAGER_CHARS = 2_000  # a tail up to this is parsed at every line that could begin a block (well under 1 ms)
+
+_MAY_BEGIN = frozenset("#`~>-*+_|:=$\\[0123456789")
+_ONE_LINERS = frozenset({"heading_open", "hr"})
+_OUTLAST_BLANKS = frozenset({"bullet_list_open", "ordered_list_open", "code_block", "fence"})
+_ROWS = {"blockquote_open": ">", "table_open": "|"}  # how each of their lines may begin
+_ITEM = re.compile(r"(?:([-*+])|\d{1,9}([.)]))[ \t]+[^-*_\s]")
+
+
+@dataclass(frozen=True)
+class Update:
+    """`blocks` just finished (HTML, never to change), and all the text after them that is not."""
+
+    blocks: list[str]
+    tail: str
+
+
+class BlockStream:
+    """Blocks of a growing text. `feed` pieces of any size, then `finish` once."""
+
+    def __init__(self) -> None:
+        self._references: dict[str, Any] = {}
+        self._lines: list[str] = []  # complete lines of the unfinished region, each with its newline
+        self._num_chars = 0  # of them
+        self._partial = ""  # the line that has no newline yet
+        self._holds_return = False  # the text so far ended with a carriage return: half of a line end, or a whole one
+        self._open = Start(0, "")  # the block that the region begins with
+        self._fence_end: re.Pattern[str] | None = None  # what closes it, while it is an open code fence
+        self._parse_at_chars = 0  # do not parse a shorter region again
+
+    def feed(self, text: str) -> Update:
+        """Take the next piece of text."""
+        return Update(self._take(text), self.tail)
+
+    def finish(self) -> list[str]:
+        """The remaining blocks; the text is complete."""
+        fresh = self._take("\n") if self._holds_return else []
+        region = "".join(self._lines) + self._partial
+        fresh += html_blocks(region, self._references) if region else []
+        self._lines, self._num_chars, self._partial = [], 0, ""
+        return fresh
+
+    @property
+    def tail(self) -> str:
+        """The text that no finished block holds yet."""
+        return "".join(self._lines) + self._partial
+
+    def _take(self, text: str) -> list[str]:
+        if self._holds_return:
+            text = "\r" + text
+        self._holds_return = text.endswith("\r")
+        if self._holds_return:
+            text = text[:-1]
+        if "\r" in text:
+            text = text.replace("\r\n", "\n").replace("\r", "\n")
+        first, *rest = text.replace("\0", "\ufffd").split("\n")
+        if not rest:
+            self._partial += first
+            return []
+        fresh: list[str] = []
+        for line in (self._partial + first, *rest[:-1]):
+            fresh += self._read(line + "\n")
+        self._partial = rest[-1]
+        return fresh
+
+    def _read(self, line: str) -> list[str]:
+        """Add one complete line; what it finished."""
+        is_blank = not line.strip(" \t\n")
+        if is_blank and not self._lines:
+            return []
+        if self._fence_end is not None:
+            self._add(line)
+            return self._end_region() if self._fence_end.match(line) else []
+        if is_blank:
+            self._add(line)
+            return [] if self._open.kind in _OUTLAST_BLANKS else self._cut(after_blank=True)
+        may_begin = self._may_begin(line)
+        self._add(line)
+        if not may_begin or self._num_chars < self._parse_at_chars:
+            return []
+        return self._cut()
+
+    def _may_begin(self, line: str) -> bool:
+        """Whether `line` could begin a top-level block. A wrong yes costs a parse, a wrong no delays a cut."""
+        if not self._lines:
+            return True
+        if self._is_sibling(line):
+            return False
+        if not self._lines[-1].strip(" \t\n"):
+            return True
+        if line[0] in " \t" and line.lstrip(" \t")[0] not in "`~":
+            return False
+        return self._open.kind == "code_block" or line.lstrip(" \t")[0] in _MAY_BEGIN
+
+    def _is_sibling(self, line: str) -> bool:
+        """Whether `line` surely goes on with the quote, table or list that the region begins with."""
+        kind = self._open.kind
+        if kind in _ROWS and self._lines[-1].strip(" \t\n"):
+            return line[0] == _ROWS[kind]
+        if kind not in ("bullet_list_open", "ordered_list_open"):
+            return False
+        first, item = _ITEM.match(self._lines[0]), _ITEM.match(line)
+        return first is not None and item is not None and first.groups() == item.groups()
+
+    def _cut(self, *, after_blank: bool = False) -> list[str]:
+        """Parse the region; render all blocks but the last, and that too when no line could go on with it."""
+        found = starts("".join(self._lines))
+        fresh: list[str] = []
+        if len(found) > 1:
+            cut = found[-1].line
+            fresh = html_blocks("".join(self._lines[:cut]), self._references)
+            self._restart(self._lines[cut:])
+        elif self._num_chars > EAGER_CHARS:
+            self._parse_at_chars = self._num_chars + self._num_chars // 4
+        self._open = found[-1]
+        if self._open.kind == "fence":
+            fence = self._open.fence
+            self._fence_end = re.compile(rf" {{0,3}}{re.escape(fence[0])}{{{len(fence)},}}[ \t]*\n")
+            is_over = any(map(self._fence_end.match, self._lines[1:]))
+        else:
+            is_over = self._open.kind in _ONE_LINERS or (after_blank and self._open.kind not in _OUTLAST_BLANKS)
+        return fresh + self._end_region() if is_over else fresh
+
+    def _end_region(self) -> list[str]:
+        fresh = html_blocks("".join(self._lines), self._references)
+        self._restart([])
+        return fresh
+
+    def _restart(self, lines: list[str]) -> None:
+        self._lines = lines
+        self._num_chars = sum(map(len, lines))
+        self._open, self._fence_end, self._parse_at_chars = Start(0, ""), None, 0
+
+    def _add(self, line: str) -> None:
+        self._lines.append(line)
+        self._num_chars += len(line)
+
+
+def blocks(text: str) -> list[str]:
+    """The HTML of each top-level block of `text`."""
+    stream = BlockStream()
+    return stream.feed(text).blocks + stream.finish()
+
+
+def render(text: str) -> SafeString:
+    """The HTML of `text`: its blocks, one after the other."""
+    return mark_safe("".join(blocks(text)))

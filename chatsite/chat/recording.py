@@ -1,0 +1,114 @@
+"""The end of a generation in Postgres: from its log, or without one. The only code that moves `active` to an end.
+
+Order is everything here: commit first, then `recorded` in the log, so that no viewer is told "done" before it is
+durable. Repeats are harmless: the update is conditional, and `recorded` is appended once. Called by `tasks`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from uuid import UUID
+
+import structlog
+from django.db import transaction
+from django.utils import timezone
+
+from chatsite.chat import dispatch
+from chatsite.chat.models import Generation, Message
+from chatsite.chat.text import clean
+from inference.errors import EventsExpired
+from inference.protocol import ErrorFacts, Finish, FinishReason, Log
+
+log = structlog.get_logger(__name__)
+
+STATUS_OF = {
+    FinishReason.STOP: Generation.Status.DONE,
+    FinishReason.LENGTH: Generation.Status.DONE,
+    FinishReason.TOOL_CALLS: Generation.Status.DONE,
+    FinishReason.CANCELLED: Generation.Status.STOPPED,
+    FinishReason.ERROR: Generation.Status.FAILED,
+}
+UNEXPLAINED = ErrorFacts(code="error", message="The answer could not be written.", retryable=True)
+
+
+def record(generation_id: UUID) -> bool:
+    """Bring a finished log into Postgres, then say so in the log. False when there is nothing finished to record.
+
+    Raises:
+        StoreUnavailable: Redis cannot be reached; the sweeper comes again.
+    """
+    client = dispatch.inference_client()
+    try:
+        found = client.read(generation_id)
+    except EventsExpired:
+        return False
+    if found.finish is None:
+        return False
+    if not end_from_log(generation_id, found, found.finish):
+        client.forget(generation_id)  # its row was deleted while it was being written
+        return False
+    client.record(generation_id)
+    return True
+
+
+def end_from_log(generation_id: UUID, found: Log, finish: Finish) -> bool:
+    """Write what the log says, unless the generation has ended already. False when it has no row."""
+    _verify(generation_id, found, finish)
+    content, reasoning = clean(found.text("content")), clean(found.text("reasoning"))
+    with transaction.atomic():
+        if _end(generation_id, finish, content):
+            Message.objects.filter(generation__pk=generation_id).update(content=content, reasoning=reasoning)
+            log.info("recorded", generation_id=str(generation_id), reason=finish.reason, num_chars=len(content))
+            return True
+        return Generation.objects.filter(pk=generation_id).exists()
+
+
+def end_without_log(generation_id: UUID, reason: FinishReason, error: ErrorFacts | None = None) -> bool:
+    """End a generation that Redis knows nothing of. False when it had ended already."""
+    ended = _end(generation_id, Finish(reason=reason, error=error), "")
+    if ended:
+        log.info("ended without a log", generation_id=str(generation_id), reason=reason)
+    return ended
+
+
+def _end(generation_id: UUID, finish: Finish, content: str) -> bool:
+    error = finish.error or (UNEXPLAINED if finish.reason is FinishReason.ERROR else None)
+    usage = finish.usage
+    return bool(
+        Generation.objects.filter(pk=generation_id, status=Generation.Status.ACTIVE).update(
+            status=STATUS_OF[finish.reason],
+            finish_reason=finish.reason.value,
+            error_code=clean(error.code)[:64] if error else "",
+            error_message=clean(error.message) if error else "",
+            is_retryable=error.retryable if error else False,
+            worker=clean(finish.worker)[:200],
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=usage.cached_tokens,
+            completion_tokens=usage.completion_tokens,
+            reasoning_tokens=usage.reasoning_tokens,
+            decode_seconds=finish.decode_seconds,
+            content_sha256=sha256_of(content),
+            request="",
+            ended_at=timezone.now(),
+        )
+    )
+
+
+def sha256_of(content: str) -> str:
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _verify(generation_id: UUID, found: Log, finish: Finish) -> None:
+    """Say in the log when the text read is not the text the worker counted. What viewers were shown is kept all the
+    same: it is the log's text, and an ended answer with a fault on record beats a lost one."""
+    if not finish.content_sha256:
+        return  # ended by nobody who had the text
+    content = found.text("content")
+    if len(content) != finish.num_chars or sha256_of(content) != finish.content_sha256:
+        log.error(
+            "text of a log differs from its finish",
+            generation_id=str(generation_id),
+            num_chars=len(content),
+            num_chars_expected=finish.num_chars,
+            num_events=len(found.events),
+        )

@@ -1,0 +1,144 @@
+"""What the site worker does for the chat: record answers, and sweep up whatever lost its way.
+
+`chat.record` is sent by whoever finishes a log; losing or repeating it is harmless, because `chat.sweep` runs every
+two seconds and looks into every active generation. Arguments and logs carry ids only, never text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import time
+from collections.abc import Callable, Iterator
+from uuid import UUID
+
+import structlog
+from celery import shared_task
+from django.db import DatabaseError, connection
+from django.utils import timezone
+
+from chatsite.chat import dispatch, recording
+from chatsite.chat.models import Generation
+from inference.client import Swept
+from inference.errors import InvalidRequest, StoreUnavailable
+from inference.protocol import ErrorFacts, Finish, FinishReason
+
+log = structlog.get_logger(__name__)
+
+YOUNG_SECONDS = 1.0  # its own web process is most likely just submitting it
+MAX_ACTIVE_ROWS = 500  # of one sweep
+MAX_ENDED_ROWS = 200
+ENDED_SECONDS = 60.0  # so long every sweep looks at an ended row again: its recorder may have died after the commit
+LATE_SECONDS = 2 * 3600.0  # so far back a random few are looked at: a submit may come very late
+MAX_LATE_ROWS = 20
+MAX_SWEEP_SECONDS = 20.0
+SWEEP_LOCK = 0x5F1EE7  # Postgres advisory lock; any number that nothing else here uses
+
+
+@shared_task(name="chat.record", ignore_result=True)  # type: ignore[untyped-decorator]
+def record(generation_id: str) -> None:
+    try:
+        recording.record(UUID(generation_id))
+    except StoreUnavailable:
+        log.warning("record left to the sweeper", generation_id=generation_id)
+
+
+@shared_task(name="chat.sweep", ignore_result=True)  # type: ignore[untyped-decorator]
+def sweep() -> None:
+    """One look at every generation that should be getting on. Overlapping sweeps leave it to the one that runs."""
+    try:
+        with _alone() as is_alone:
+            if is_alone:
+                deadline = time.monotonic() + MAX_SWEEP_SECONDS
+                _sweep_rows(_active_rows(), _sweep_active, deadline)
+                _sweep_rows(_ended_rows(), _sweep_ended, deadline)
+    except StoreUnavailable:
+        log.warning("sweep ended: redis is away")
+
+
+def _sweep_rows(ids: list[UUID], sweep_one: Callable[[UUID], None], deadline: float) -> None:
+    for generation_id in ids:
+        if time.monotonic() > deadline:
+            log.warning("sweep ended early", num_rows=len(ids))
+            return
+        try:
+            sweep_one(generation_id)
+        except (StoreUnavailable, DatabaseError):
+            raise  # the next row would fare no better
+        except Exception:
+            log.exception("sweep of one generation failed", generation_id=str(generation_id))
+
+
+def _active_rows() -> list[UUID]:
+    """Random order: where there are more than one sweep takes, none waits for ever behind the same others."""
+    before = timezone.now() - datetime.timedelta(seconds=YOUNG_SECONDS)
+    rows = Generation.objects.filter(status=Generation.Status.ACTIVE, created_at__lt=before)
+    return list(rows.order_by("?").values_list("pk", flat=True)[:MAX_ACTIVE_ROWS])
+
+
+def _ended_rows() -> list[UUID]:
+    now = timezone.now()
+    ended = Generation.objects.filter(pk__gte=_first_id(now - datetime.timedelta(seconds=LATE_SECONDS))).exclude(
+        status=Generation.Status.ACTIVE
+    )
+    just_ended = ended.filter(ended_at__gt=now - datetime.timedelta(seconds=ENDED_SECONDS)).order_by("-ended_at")
+    ids = list(just_ended.values_list("pk", flat=True)[:MAX_ENDED_ROWS])
+    late = ended.exclude(pk__in=ids).order_by("?").values_list("pk", flat=True)[:MAX_LATE_ROWS]
+    return [*ids, *late]
+
+
+def _sweep_active(generation_id: UUID) -> None:
+    row = Generation.objects.filter(pk=generation_id, status=Generation.Status.ACTIVE).first()
+    if row is None:
+        return  # ended since the list was made
+    swept = dispatch.inference_client().sweep(generation_id, stop_requested=row.stop_requested)
+    if swept in (Swept.FINISHED, Swept.ENDED):
+        recording.record(generation_id)
+    elif swept is Swept.UNKNOWN and row.stop_requested:
+        recording.end_without_log(generation_id, FinishReason.CANCELLED)
+    elif swept is Swept.UNKNOWN:
+        _enter_afresh(row)
+
+
+def _enter_afresh(row: Generation) -> None:
+    try:
+        request = dispatch.frozen_request_of(row)
+    except InvalidRequest as error:
+        log.error("no request on an active row", generation_id=str(row.pk), why=error.code)
+        lost = ErrorFacts(code="request_lost", message="The question could not be read again.", retryable=True)
+        recording.end_without_log(row.pk, FinishReason.ERROR, lost)
+        return
+    dispatch.inference_client().submit(request)
+    log.info("entered afresh", generation_id=str(row.pk))
+
+
+def _sweep_ended(generation_id: UUID) -> None:
+    client = dispatch.inference_client()
+    standing = client.standing(generation_id)
+    if standing.state == "unknown" or standing.is_recorded:
+        return
+    if standing.state != "finished":  # a second log of an answer that has ended: its submit came very late
+        client.end(generation_id, Finish(reason=FinishReason.CANCELLED))
+    client.record(generation_id)
+
+
+def _first_id(since: datetime.datetime) -> UUID:
+    """The smallest UUIDv7 of that time: ids sort by creation, and their index is always there."""
+    return UUID(int=int(since.timestamp() * 1000) << 80)
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[bool]:
+    """Hold the sweepers' advisory lock for this block; False when another process has it.
+
+    Held by the session, not by a transaction: each row is committed by itself, and a dead sweeper's lock goes with its
+    connection.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [SWEEP_LOCK])
+        (is_alone,) = cursor.fetchone()
+        try:
+            yield is_alone
+        finally:
+            if is_alone:
+                cursor.execute("SELECT pg_advisory_unlock(%s)", [SWEEP_LOCK])

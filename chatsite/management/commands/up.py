@@ -1,0 +1,264 @@
+"""Everything on one machine with one command: servers, database, web, site worker, GPU workers; until Ctrl-C."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import re
+import socket
+import sys
+import urllib.error
+import urllib.request
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+import redis
+from django.conf import settings
+from django.core.management.base import BaseCommand, OutputWrapper
+
+from chatsite import state_dir
+from chatsite.embedded import HOST, BundledPostgres, BundledValkey, EmbeddedError
+from chatsite.supervisor import Child, Lock, StartFailed, StopRequested, Supervisor
+from inference import keys
+from inference.catalog import Catalog
+from inference.celery import SITE_QUEUE
+from inference.errors import InferenceError
+
+DEFAULT_PORT = 8000
+WEB_GRACE_SECONDS = 5.0
+SITE_GRACE_SECONDS = 15.0
+DRAIN_MARGIN_SECONDS = 10.0  # on top of DRAIN_SECONDS: handing on, unloading
+LOADING = re.compile(r"\bmodel_(loading|download)")
+
+
+class Command(BaseCommand):
+    help = "Start everything and keep it running; Ctrl-C ends it."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="of the site, on 127.0.0.1")
+        parser.add_argument("--state-dir", help="keeps data, keys and logs (STATE_DIR; default: var)")
+        parser.add_argument("--model", help="catalog name or path of a .gguf (MODEL)")
+        parser.add_argument("--workers", type=int, help="GPU workers (default: one per GPU, at least one)")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            Fleet(self._say, **{name: options[name] for name in ("port", "model", "workers")}).run()
+        except (StartFailed, EmbeddedError, InferenceError) as error:
+            sys.exit(str(error))
+        except StopRequested:
+            sys.exit(130)
+
+    def _say(self, line: str) -> None:
+        try:
+            self.stdout.write(line)
+            self.stdout.flush()
+        except OSError:  # the terminal or pipe is gone; what runs must still be ended in order
+            self.stdout = OutputWrapper(io.StringIO())
+
+
+class Fleet:
+    """What `up` starts, in which order, and how it ends."""
+
+    def __init__(self, say: Any, *, port: int, model: str | None, workers: int | None) -> None:
+        self._say = say
+        self._port = port
+        self._state_dir: Path = settings.STATE_DIR
+        self._gpus = visible_gpus()
+        self._num_workers = max(1, len(self._gpus)) if workers is None else workers
+        self._model = settings.INFERENCE.model if model is None else model
+        self._supervisor = Supervisor(self._state_dir, cwd=settings.BASE_DIR, say=say)
+        self._env = {
+            **os.environ,
+            "STATE_DIR": str(self._state_dir),
+            "PYTHONUNBUFFERED": "1",
+            "DJANGO_SETTINGS_MODULE": "chatsite.settings",
+        }
+        # Settings put the address they found into this process's environment; only the operator's own one counts here.
+        self._own_redis = settings.REDIS_URL if settings.IS_REDIS_GIVEN else ""
+        self._own_database = settings.DATABASE_URL if settings.IS_DATABASE_GIVEN else ""
+        self._told: set[str] = set()
+        self._notes: tuple[str, ...] = ()
+        self._web: list[Child] = []
+        self._gpu_workers: list[Child] = []
+        self._site_workers: list[Child] = []
+
+    def run(self) -> None:
+        """Start, say Ready, keep running, end.
+
+        Raises:
+            StartFailed, EmbeddedError, InferenceError: one sentence. StopRequested: a signal came during the start.
+        """
+        self._check()
+        lock = Lock(self._state_dir / "lock")
+        self._supervisor.listen()
+        try:
+            self._supervisor.end_leftovers()
+            self._start()
+            self._say(f"Ready: http://{HOST}:{self._port}")
+            self._supervisor.watch()
+            self._say("Stopping; a second Ctrl-C hurries.")
+        finally:
+            self._stop()
+            lock.release()
+        self._say("Stopped.")
+
+    # -- before anything heavy
+
+    def _check(self) -> None:
+        state_dir.make(self._state_dir)
+        if not 1 <= self._port <= 65_535:
+            raise StartFailed(f"--port must be between 1 and 65535, not {self._port}.")
+        if not 0 <= self._num_workers <= 64:
+            raise StartFailed(f"--workers must be between 0 and 64, not {self._num_workers}.")
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, self._port))
+            except OSError as error:
+                why = {errno.EADDRINUSE: "is taken", errno.EACCES: "needs more rights"}.get(
+                    error.errno or 0, str(error)
+                )
+                raise StartFailed(f"Port {self._port} {why}; choose another with --port.") from None
+        if self._num_workers:
+            entry = Catalog.of(settings.INFERENCE).entry(self._model)
+            self._notes = entry.notes
+            if self._model and ("/" in self._model or self._model.endswith(".gguf")):
+                self._model = str(Path(self._model).expanduser().resolve())
+            self._env["MODEL"] = self._model
+            self._title = entry.title
+
+    # -- start
+
+    def _start(self) -> None:
+        for note in self._notes:
+            self._tell_once(note, note)
+        if self._own_redis:
+            self._env["REDIS_URL"] = self._own_redis
+        else:
+            self._say("Starting Valkey.")
+            self._env["REDIS_URL"] = self._supervisor.start_server(BundledValkey(self._state_dir))
+        for number in range(self._num_workers):
+            self._start_gpu_worker(number)  # loads its model while the rest starts: it needs Redis alone
+        if self._own_database:
+            self._env["DATABASE_URL"] = self._own_database
+        else:
+            self._say("Starting Postgres.")
+            self._env["DATABASE_URL"] = self._supervisor.start_server(BundledPostgres(self._state_dir))
+        self._say("Preparing the database and static files.")
+        self._supervisor.run_once([sys.executable, "manage.py", "prepare"], self._env, name="Preparing")
+        self._say("Starting the site.")
+        self._start_site_worker()
+        self._start_web()
+        self._supervisor.wait_until(self._is_ready)
+
+    def _start_gpu_worker(self, number: int) -> None:
+        env = dict(self._env)
+        if len(self._gpus) > 1:
+            env["CUDA_VISIBLE_DEVICES"] = self._gpus[number % len(self._gpus)]
+        name = "GPU worker" if self._num_workers == 1 else f"GPU worker {number + 1}"
+        self._say(f"Starting {name} with {self._title}.")
+        child = self._child(
+            name,
+            f"gpu-worker-{number + 1}",
+            ["-m", "inference.worker"],
+            grace_seconds=settings.INFERENCE.drain_seconds + DRAIN_MARGIN_SECONDS,
+            env=env,
+            follow=LOADING,
+        )
+        self._gpu_workers.append(child)
+        self._supervisor.start(child)
+
+    def _start_site_worker(self) -> None:
+        arguments = ["-m", "celery", "-A", "chatsite.celery", "worker", "-B", "-P", "threads", "-c", "8", "-Q", "site"]
+        arguments += ["-l", "INFO", "--without-gossip", "--without-mingle"]
+        child = self._child("Site worker", "site-worker", arguments, grace_seconds=SITE_GRACE_SECONDS)
+        self._site_workers.append(child)
+        self._supervisor.start(child)
+
+    def _start_web(self) -> None:
+        arguments = ["-m", "daphne", "-v", "0", "-b", HOST, "-p", str(self._port), "--no-server-name"]
+        child = self._child("Web", "web", [*arguments, "chatsite.asgi:application"], grace_seconds=WEB_GRACE_SECONDS)
+        self._web.append(child)
+        self._supervisor.start(child)
+
+    def _child(
+        self,
+        name: str,
+        log_name: str,
+        arguments: list[str],
+        *,
+        grace_seconds: float,
+        env: dict[str, str] | None = None,
+        follow: re.Pattern[str] | None = None,
+    ) -> Child:
+        return Child(
+            name=name,
+            command=[sys.executable, *arguments],
+            env=self._env if env is None else env,
+            log_path=self._state_dir / "logs" / f"{log_name}.log",
+            grace_seconds=grace_seconds,
+            follow=follow,
+        )
+
+    def _is_ready(self) -> bool:
+        """Ask /health/ready; each new reason for waiting is shown once."""
+        try:
+            with _opener.open(f"http://{HOST}:{self._port}/health/ready", timeout=3.0) as answer:
+                found = json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code != 503:
+                    raise StartFailed(f"The site answers {error.code} to /health/ready; see the web log.") from None
+                found = json.load(error)
+        except OSError:  # does not listen yet
+            return False
+        if not self._num_workers and not found["ready"]:
+            checks = found["checks"]
+            if all(checks[name]["ok"] for name in ("postgres", "redis", "site_worker")):
+                self._say("No GPU worker was asked for: messages wait until one joins.")
+                return True
+        for reason in found["reasons"]:
+            self._tell_once(reason, f"Waiting: {reason}")
+        for worker in found["checks"]["workers"] if found["ready"] else ():
+            for note in worker["notes"]:
+                self._tell_once(note, note)
+        return bool(found["ready"])
+
+    def _tell_once(self, what: str, line: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            self._say(line)
+
+    # -- end
+
+    def _stop(self) -> None:
+        self._supervisor.stop(
+            [self._web, self._gpu_workers, self._site_workers],
+            before_last=self._is_all_recorded if self._site_workers else None,
+        )
+
+    def _is_all_recorded(self) -> bool:
+        """Whether the site worker has fetched every answer that the GPU workers handed over."""
+        client = redis.Redis.from_url(self._env["REDIS_URL"], socket_timeout=1.0, socket_connect_timeout=1.0)
+        try:
+            return client.llen(keys.CELERY_PREFIX + SITE_QUEUE) == 0
+        except redis.RedisError:  # nothing can be recorded any more; the next start does
+            return True
+        finally:
+            client.close()
+
+
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the proxy of the environment is not for us
+
+
+def visible_gpus() -> list[str]:
+    """What CUDA_VISIBLE_DEVICES may be set to, one entry per GPU of this machine."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is not None:
+        return [name for name in given.split(",") if name.strip()]
+    cards = Path("/proc/driver/nvidia/gpus")
+    return [str(number) for number, _ in enumerate(cards.iterdir())] if cards.is_dir() else []

@@ -1,0 +1,87 @@
+"""Pages of review: find a conversation, say why, read it; and for everybody, who opened one's own.
+
+For whoever may not review, the first two do not exist: 404, signed in or not.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+from uuid import UUID
+
+import structlog
+from allauth.account.adapter import get_adapter
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.db import DatabaseError
+from django.db.models import Count, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_http_methods, require_safe
+
+from chatsite.accounts.models import User
+from chatsite.chat.models import Conversation
+from chatsite.review import actions
+from chatsite.review.forms import ReasonForm, SearchForm
+from chatsite.review.models import AccessEvent
+from chatsite.review.turns import turns_of
+
+log = structlog.get_logger(__name__)
+
+PAGE_ROWS = 50
+
+
+@require_GET
+@never_cache
+def index(request: HttpRequest) -> HttpResponse:
+    """Conversations of one owner. Titles quote what people wrote, so none is shown before its record is made."""
+    if not actions.may_review(request.user):
+        raise Http404
+    form = SearchForm(request.GET if "owner" in request.GET else None)
+    found: QuerySet[Conversation] | None = None
+    if form.is_bound and form.is_valid():
+        found = form.conversations().select_related("owner").defer("title", "system_prompt")
+        found = found.annotate(num_messages=Count("messages")).order_by("-updated_at", "-id")
+    page = None if found is None else Paginator(found, PAGE_ROWS).get_page(request.GET.get("page"))
+    return render(request, "review/index.html", {"form": form, "page": page})
+
+
+@require_http_methods(["GET", "POST"])
+@never_cache
+def transcript(request: HttpRequest, conversation_id: UUID) -> HttpResponse:
+    """GET asks for the reason; POST records it and shows the conversation, read-only."""
+    conversation = actions.conversation_for_review(request.user, conversation_id)
+    form = ReasonForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        try:
+            opened = actions.open_transcript(
+                cast(User, request.user), conversation_id, reason=form.cleaned_data["reason"], ip=_client_ip(request)
+            )
+        except actions.ReasonMissing as refusal:
+            form.add_error("reason", str(refusal))
+        except DatabaseError as error:
+            log.error("access not recorded", conversation_id=str(conversation_id), reason=type(error).__name__)
+            return render(request, "review/denied.html", {"conversation": conversation}, status=503)
+        else:
+            return render(request, "review/transcript.html", {"opened": opened, "turns": list(turns_of(opened))})
+    status = 400 if request.method == "POST" else 200
+    return render(request, "review/reason.html", {"conversation": conversation, "form": form}, status=status)
+
+
+@require_safe
+@login_required
+@never_cache
+def mine(request: HttpRequest) -> HttpResponse:
+    """Who opened the signed-in person's conversations, newest first."""
+    events = AccessEvent.objects.filter(subject=cast(User, request.user)).select_related("conversation")
+    page = Paginator(events, PAGE_ROWS).get_page(request.GET.get("page"))
+    return render(request, "review/mine.html", {"page": page})
+
+
+def _client_ip(request: HttpRequest) -> str | None:
+    """The address as sign-in limits see it too, trusted proxies considered; None when the server cannot tell."""
+    try:
+        return cast(str, get_adapter(request).get_client_ip(request))
+    except PermissionDenied:
+        return None

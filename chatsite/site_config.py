@@ -1,0 +1,63 @@
+"""What the site itself can be told: limits, defaults, sign-up, secrets of the ops pages. Read once, checked, frozen.
+
+Django's own settings (database, cookies, mail) are in `settings`; what workers can be told is in `inference.config`.
+Apps read it as `settings.SMOLFLEET`. Knows nothing of Django.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from inference.config import Environment
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteConfig:
+    site_name: str = "SmolFleet"
+    default_model: str = ""  # catalog name new conversations use; "" = what a live worker serves
+    sign_up_open: bool = True  # False: only an admin makes accounts
+    max_message_chars: int = 100_000
+    max_conversation_messages: int = 10_000
+    max_active_per_user: int = 4  # answers being written or waiting at once, site and API together
+    max_active_per_key: int = 64  # requests of one user's API keys being answered at once
+    max_requests_per_minute: int = 60  # sends of one user; 0 = no limit
+    max_waiting: int = 1_000  # generations waiting for one model; beyond it a send is refused; 0 = no limit
+    max_completion_tokens: int = 4_096  # of one answer
+    max_streams_per_user: int = 32  # open SSE and WebSocket streams of one user in one web process
+    stream_buffer_bytes: int = 256 * 1024  # a viewer that does not read costs at most this much
+    keep_generations_days: int = 0  # accounts of API use older than this are deleted; 0 = kept
+    metrics_token: str = ""  # bearer token of /metrics; "" = loopback alone may read it
+
+    def replace(self, **changes: object) -> SiteConfig:
+        """The same with `changes`; for tests."""
+        return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
+
+
+def load(env: Mapping[str, str]) -> SiteConfig:
+    """Read `env`.
+
+    Raises:
+        ConfigError: a value is not of its kind or out of range; the sentence begins with the name.
+    """
+    e = Environment(env)
+    d = SiteConfig()
+    return SiteConfig(
+        site_name=e.text("SITE_NAME", d.site_name),
+        default_model=e.text("DEFAULT_MODEL", d.default_model),
+        sign_up_open=e.flag("SIGN_UP_OPEN", d.sign_up_open),
+        max_message_chars=e.integer("MAX_MESSAGE_CHARS", d.max_message_chars, low=1, high=10_000_000),
+        max_conversation_messages=e.integer(
+            "MAX_CONVERSATION_MESSAGES", d.max_conversation_messages, low=2, high=1_000_000
+        ),
+        max_active_per_user=e.integer("MAX_ACTIVE_PER_USER", d.max_active_per_user, low=1, high=10_000),
+        max_active_per_key=e.integer("MAX_ACTIVE_PER_KEY", d.max_active_per_key, low=1, high=10_000),
+        max_requests_per_minute=e.integer("MAX_REQUESTS_PER_MINUTE", d.max_requests_per_minute, low=0, high=1_000_000),
+        max_waiting=e.integer("MAX_WAITING", d.max_waiting, low=0, high=1_000_000),
+        max_completion_tokens=e.integer("MAX_COMPLETION_TOKENS", d.max_completion_tokens, low=1, high=1_000_000),
+        max_streams_per_user=e.integer("MAX_STREAMS_PER_USER", d.max_streams_per_user, low=1, high=100_000),
+        stream_buffer_bytes=e.integer("STREAM_BUFFER_BYTES", d.stream_buffer_bytes, low=16_384, high=16_777_216),
+        keep_generations_days=e.integer("KEEP_GENERATIONS_DAYS", d.keep_generations_days, low=0, high=36_500),
+        metrics_token=e.text("METRICS_TOKEN", d.metrics_token),
+    )

@@ -1,0 +1,338 @@
+// Follows answers that are being written: one EventSource per generation, as long as its article is on the page.
+//
+// Owns the cursor (`<mark>:<seq>`), reconnection, and what a live article shows. The server sends finished Markdown
+// blocks as HTML that never changes, and plain text after them; nothing is parsed here. An end of the stream without
+// `done` means: connect again after the cursor. Tells others by events that bubble from the article: `answer:grew`,
+// `answer:ended` {status}. Knows nothing of scrolling or of the composer.
+(() => {
+  "use strict";
+
+  const FIRST_DELAY_MS = 500;
+  const MAX_DELAY_MS = 15000;
+  const ASK_AFTER_FAILURES = 2; // then ask for the message itself: it may have ended, or we are signed out
+  const STALE_MS = 40000; // a tab that slept this long connects again rather than trusting an open socket
+  const CODE = /^ {0,3}(```|~~~)/;
+
+  const streams = new Map(); // generation id -> Stream
+
+  class Stream {
+    constructor(article) {
+      this.article = article;
+      this.id = article.dataset.generation;
+      [this.mark, this.seq] = parse(article.dataset.cursor);
+      this.source = null;
+      this.timer = 0;
+      this.failures = 0;
+      this.isOver = false;
+      this.heardAt = Date.now();
+      this.thinkingSince = 0;
+      this.thinkingTimer = 0;
+      this.pendingBlocks = "";
+      this.pendingText = "";
+      this.newTail = null;
+      this.pendingThought = "";
+      this.isDrawPlanned = false;
+      this.tail = article.querySelector(".tail");
+      const phase = article.querySelector(".status")?.dataset.phase;
+      if (phase === "thinking") this.startThinking();
+      this.markTail();
+      this.connect();
+    }
+
+    connect() {
+      if (this.isOver) return;
+      this.disconnect();
+      const after = this.mark ? `?after=${this.mark}:${this.seq}` : "";
+      const source = new EventSource(this.article.dataset.events + after);
+      this.source = source;
+      const on = (name, take) =>
+        source.addEventListener(name, (event) => {
+          if (this.source !== source) return;
+          this.heardAt = Date.now();
+          this.failures = 0;
+          take.call(this, JSON.parse(event.data), event.lastEventId);
+        });
+      on("status", this.onStatus);
+      on("delta", this.onDelta);
+      on("reset", this.onReset);
+      on("done", this.onDone);
+      source.onerror = () => {
+        if (this.source === source) this.onError();
+      };
+    }
+
+    disconnect() {
+      clearTimeout(this.timer);
+      this.timer = 0;
+      this.source?.close();
+      this.source = null;
+    }
+
+    close() {
+      this.isOver = true;
+      this.disconnect();
+      clearInterval(this.thinkingTimer);
+      streams.delete(this.id);
+    }
+
+    onError() {
+      this.disconnect();
+      this.failures += 1;
+      if (this.failures > 1) this.say("reconnecting", "Reconnecting");
+      if (this.failures >= ASK_AFTER_FAILURES) this.ask();
+      const delay = Math.min(MAX_DELAY_MS, FIRST_DELAY_MS * 2 ** (this.failures - 1));
+      this.timer = setTimeout(() => this.connect(), delay * (0.6 + 0.8 * Math.random()));
+    }
+
+    // The stream does not come up: look at the message itself.
+    async ask() {
+      try {
+        const answer = await fetch(this.article.dataset.self, { headers: { "HX-Request": "true" }, cache: "no-store" });
+        if (this.isOver) return;
+        if (answer.status === 401) return this.leave("You were signed out. Sign in again and the answer will be here.");
+        if (answer.status === 404) return this.leave("This answer is no longer there.");
+        if (!answer.ok) return;
+        const settled = element(await answer.text());
+        if (settled && !settled.dataset.generation && !this.isOver) this.replaceBy(settled);
+      } catch { /* away: the next attempt comes anyway */ }
+    }
+
+    leave(words) {
+      this.say("reconnecting", words);
+      this.close();
+    }
+
+    isNew(id) {
+      const [mark, seq] = parse(id);
+      if (!mark) return true;
+      if (this.mark && mark !== this.mark) this.clear();
+      else if (this.mark && seq <= this.seq) return false;
+      [this.mark, this.seq] = [mark, seq];
+      return true;
+    }
+
+    onReset(data) {
+      this.clear();
+      [this.mark, this.seq] = [data.mark || "", 0];
+    }
+
+    clear() {
+      this.pendingBlocks = this.pendingText = this.pendingThought = "";
+      this.newTail = null;
+      this.tail.parentElement.replaceChildren(this.tail);
+      this.tail.textContent = "";
+      const think = this.article.querySelector(".think");
+      think.querySelector(".thought").textContent = "";
+      think.hidden = true;
+      this.markTail();
+    }
+
+    onDelta(data, id) {
+      if (!this.isNew(id)) return;
+      if (data.blocks?.length) {
+        this.pendingBlocks += data.blocks.join("");
+        this.newTail = data.tail ?? "";
+        this.pendingText = "";
+      } else if (data.content) {
+        if (this.newTail !== null) this.newTail += data.content;
+        else this.pendingText += data.content;
+      }
+      if (data.reasoning) this.pendingThought += data.reasoning;
+      if (data.content || data.blocks?.length) this.stopThinking();
+      this.planDraw();
+    }
+
+    // At most once a frame; a hidden tab gets no frames, so a timer stands in.
+    planDraw() {
+      if (this.isDrawPlanned) return;
+      this.isDrawPlanned = true;
+      const draw = () => {
+        this.isDrawPlanned = false;
+        if (!this.isOver) this.draw();
+      };
+      if (document.hidden) setTimeout(draw, 250);
+      else requestAnimationFrame(draw);
+    }
+
+    draw() {
+      if (this.pendingBlocks) {
+        this.tail.insertAdjacentHTML("beforebegin", this.pendingBlocks);
+        this.pendingBlocks = "";
+      }
+      if (this.newTail !== null) {
+        this.tail.textContent = this.newTail;
+        this.newTail = null;
+        this.markTail();
+      } else if (this.pendingText) {
+        append(this.tail, this.tail.textContent ? this.pendingText : this.pendingText.replace(/^\n+/, ""));
+        this.pendingText = "";
+        this.markTail();
+      }
+      if (this.pendingThought) this.drawThought();
+      tell(this.article, "answer:grew");
+    }
+
+    drawThought() {
+      const think = this.article.querySelector(".think");
+      const thought = think.querySelector(".thought");
+      append(thought, this.pendingThought);
+      this.pendingThought = "";
+      think.hidden = false;
+      const lines = thought.textContent.slice(-400).trim().split("\n");
+      think.querySelector(".line").textContent = lines[lines.length - 1].slice(-120);
+      if (!this.thinkingSince) this.startThinking();
+    }
+
+    markTail() {
+      const head = (this.tail.textContent || "").slice(0, 12);
+      this.tail.classList.toggle("is-code", CODE.test(head));
+    }
+
+    startThinking() {
+      if (this.thinkingSince) return;
+      this.thinkingSince = Date.now();
+      this.thinkingTimer = setInterval(() => {
+        this.article.querySelector(".think .sum").textContent = `Thinking ${this.thoughtFor()} s`;
+      }, 1000);
+    }
+
+    thoughtFor() {
+      return Math.max(1, Math.round((Date.now() - this.thinkingSince) / 1000));
+    }
+
+    stopThinking() {
+      if (!this.thinkingTimer) return;
+      clearInterval(this.thinkingTimer);
+      this.thinkingTimer = 0;
+      this.article.querySelector(".think .sum").textContent = `Thought for ${this.thoughtFor()} s`;
+      this.article.querySelector(".think .line").textContent = "";
+    }
+
+    onStatus(data) {
+      const rate = data.tokens_per_second ? ` · ${Math.round(data.tokens_per_second)} tok/s` : "";
+      const share = data.total ? Math.floor((100 * (data.done || 0)) / data.total) : null;
+      const words = {
+        waiting: data.position ? `Place ${data.position} of ${Math.max(data.of || 0, data.position)}${about(data.eta_seconds)}` : "Waiting",
+        no_worker: "No worker is connected; your message is kept and waits",
+        loading: "Starting",
+        reading: `Reading prompt${share === null ? "" : ` ${share} %`}`,
+        thinking: `Thinking${rate}`,
+        writing: `Writing${rate}`,
+        recovering: "The worker was lost; another goes on",
+      };
+      if (data.phase === "thinking") this.startThinking();
+      this.say(data.phase, words[data.phase] || data.phase, share);
+    }
+
+    say(phase, words, share = null) {
+      const status = this.article.querySelector(".status");
+      if (!status) return;
+      status.dataset.phase = phase;
+      status.querySelector(".now").textContent = words;
+      const bar = status.querySelector(".read");
+      bar.hidden = phase !== "reading" || share === null;
+      if (!bar.hidden) bar.value = share;
+    }
+
+    onDone(data) {
+      const settled = data.html ? element(data.html) : null;
+      if (!settled) {
+        this.ask();
+        return;
+      }
+      if (!data.snapshot) {
+        this.pendingBlocks += (data.blocks || []).join("");
+        this.newTail = "";
+        this.draw();
+      }
+      this.replaceBy(settled);
+    }
+
+    // The settled article takes over; the blocks shown stay the very same nodes, so a selection in them survives.
+    replaceBy(settled) {
+      const article = this.article;
+      this.close();
+      const shown = article.querySelector(".body");
+      const wasOpen = article.querySelector(".think")?.open;
+      this.tail.remove();
+      const body = settled.querySelector(".body");
+      const isSame = shown.innerHTML === body.innerHTML;
+      for (const child of [...article.children]) if (child !== shown) child.remove();
+      if (isSame) {
+        let isAbove = true;
+        for (const child of [...settled.children]) {
+          if (child === body) isAbove = false;
+          else if (isAbove) shown.before(child);
+          else article.append(child);
+        }
+      } else {
+        article.replaceChildren(...settled.children);
+      }
+      const think = article.querySelector(".think");
+      if (think && wasOpen) think.open = true;
+      article.className = settled.className;
+      for (const name of ["aria-busy", "data-generation", "data-cursor", "data-events", "data-self"]) article.removeAttribute(name);
+      article.setAttribute("aria-label", settled.getAttribute("aria-label") || "Answer");
+      window.htmx?.process(article);
+      const status = ["failed", "stopped"].find((name) => article.classList.contains(name)) || "done";
+      tell(article, "answer:grew");
+      tell(article, "answer:ended", { status });
+    }
+  }
+
+  function parse(cursor) {
+    const match = /^([0-9a-f]+):(\d+)$/.exec(cursor || "");
+    return match ? [match[1], Number(match[2])] : ["", 0];
+  }
+
+  function about(seconds) {
+    if (!seconds) return "";
+    return seconds < 90 ? ` · about ${Math.ceil(seconds)} s` : ` · about ${Math.round(seconds / 60)} min`;
+  }
+
+  function append(target, text) {
+    const last = target.lastChild;
+    if (last?.nodeType === Node.TEXT_NODE) last.appendData(text);
+    else target.append(text);
+  }
+
+  function element(html) {
+    const holder = document.createElement("template");
+    holder.innerHTML = html;
+    return holder.content.querySelector("article");
+  }
+
+  function tell(article, name, detail = {}) {
+    article.dispatchEvent(new CustomEvent(name, { bubbles: true, detail }));
+  }
+
+  // Follow what is on the page; let go of what has left it.
+  function look() {
+    for (const stream of [...streams.values()]) if (!stream.article.isConnected) stream.close();
+    for (const article of document.querySelectorAll("article[data-generation]")) {
+      if (streams.has(article.dataset.generation)) continue;
+      streams.set(article.dataset.generation, new Stream(article));
+      tell(article, "answer:began");
+    }
+  }
+
+  function wake() {
+    if (document.hidden) return;
+    for (const stream of streams.values()) {
+      const isOpen = stream.source && stream.source.readyState !== EventSource.CLOSED;
+      if (!isOpen || Date.now() - stream.heardAt > STALE_MS) {
+        stream.failures = 0;
+        stream.heardAt = Date.now();
+        stream.connect();
+      }
+    }
+  }
+
+  document.addEventListener("DOMContentLoaded", look);
+  for (const name of ["htmx:afterSettle", "htmx:oobAfterSwap", "htmx:afterSwap"]) document.addEventListener(name, look);
+  document.addEventListener("visibilitychange", wake);
+  window.addEventListener("online", wake);
+  window.addEventListener("pageshow", (event) => event.persisted && wake());
+  window.addEventListener("pagehide", () => streams.forEach((stream) => stream.disconnect()));
+  if (document.readyState !== "loading") look();
+})();

@@ -1,0 +1,243 @@
+"""The chat page in a real browser, against a running site: sending, streaming, stopping, drafts, phones, the policy.
+
+Needs the fixture `live_site` (an object with `url`; sign-up open, some worker that answers) and a Chromium. Nothing
+here knows which model answers: only that what was streamed is what a reload shows. A console error fails the test.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+pytestmark = pytest.mark.browser
+
+ARGS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+).split()
+ANSWER_SECONDS = 120
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def site_url(request: pytest.FixtureRequest) -> str:
+    try:
+        return str(request.getfixturevalue("live_site").url)
+    except pytest.FixtureLookupError:
+        pytest.skip("no running site: the fixture live_site is missing")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    found = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        pytest.skip("no Chromium on this machine")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=ARGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser, site_url: str) -> Iterator[Callable[..., Page]]:
+    """Opens a page of a new person, signed up through the site itself. At the end no page may have complained."""
+    contexts: list[BrowserContext] = []
+    complaints: list[str] = []
+
+    def open_one(**options: Any) -> Page:
+        context = browser.new_context(base_url=site_url, **options)
+        context.set_default_timeout(15_000)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        sign_up(page)
+        return page
+
+    yield open_one
+    for context in contexts:
+        context.close()
+    assert [text for text in complaints if "401" not in text] == []
+
+
+def sign_up(page: Page) -> None:
+    name = f"u{next(_numbers)}{uuid.uuid4().hex[:8]}"
+    page.goto("/accounts/signup/")
+    page.fill("[name=username]", name)
+    page.fill("[name=password1]", "correct horse 7")
+    page.fill("[name=password2]", "correct horse 7")
+    page.click("main button[type=submit]")
+    page.wait_for_selector("#composer")
+
+
+def sign_in(page: Page, name: str) -> None:
+    page.fill("[name=login]", name)
+    page.fill("[name=password]", "correct horse 7")
+    page.click("main button[type=submit]")
+
+
+def until(page: Page, condition: Callable[[], bool], seconds: float = 15) -> None:
+    """Wait in the page's own time; the content policy forbids Playwright's evaluated conditions."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition was not met in time"
+        page.wait_for_timeout(50)
+
+
+def send(page: Page, text: str) -> None:
+    page.fill("#text", text)
+    page.press("#text", "Enter")
+
+
+def settled(page: Page, count: int = 1) -> None:
+    def is_over() -> bool:
+        return page.locator("article.bot:not([data-generation])").count() >= count
+
+    until(page, is_over, ANSWER_SECONDS)
+
+
+def test_streamed_answer_is_the_one_a_reload_shows(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    send(page, "Write two short paragraphs and a list.")
+    page.wait_for_url("**/chat/*/")
+    assert page.input_value("#text") == ""
+    settled(page)
+    streamed = page.inner_html("article.bot .body")
+    page.reload()
+    assert page.inner_html("article.bot .body") == streamed
+    assert page.locator("article.bot .bar").count() == 1
+
+
+def test_second_tab_and_reload_in_the_middle_end_alike(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    send(page, "Tell me a long story about a lighthouse.")
+    page.wait_for_selector("article.bot")
+    other = page.context.new_page()
+    other.goto(page.url)
+    page.reload()
+    settled(page)
+    settled(other)
+    assert page.inner_html("article.bot .body") == other.inner_html("article.bot .body")
+
+
+def test_escape_stops_the_answer_and_the_next_message_is_taken(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    send(page, "Count from one to ten thousand.")
+    page.wait_for_selector("article[data-generation]")
+    page.keyboard.press("Escape")
+    settled(page)
+    send(page, "Thank you.")
+    until(page, lambda: page.locator("article.user").count() == 2)
+
+
+def test_held_enter_sends_once(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    page.fill("#text", "once")
+    page.focus("#text")
+    for _ in range(10):
+        page.keyboard.down("Enter")
+    page.keyboard.up("Enter")
+    page.wait_for_selector("article.bot")
+    page.reload()
+    assert page.locator("article.user").count() == 1
+    assert page.locator("#rows .row").count() == 1
+
+
+def test_enter_while_composing_a_character_sends_nothing(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    page.fill("#text", "にほん")
+    for fields in ("isComposing: true", "keyCode: 229"):
+        page.evaluate(
+            "document.getElementById('text').dispatchEvent("
+            f"new KeyboardEvent('keydown', {{key: 'Enter', bubbles: true, {fields}}}))"
+        )
+    page.keyboard.press("Shift+Enter")
+    assert page.input_value("#text") == "にほん\n"
+    assert page.locator("article.user").count() == 0
+
+
+def test_draft_survives_a_reload_and_an_expired_session(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    name = page.inner_text(".me .name")
+    page.fill("#text", "my careful words")
+    page.reload()
+    assert page.input_value("#text") == "my careful words"
+    page.context.clear_cookies(name="sessionid")
+    page.press("#text", "Enter")
+    page.wait_for_url("**/accounts/login/**")
+    sign_in(page, name)
+    page.wait_for_selector("#composer")
+    assert page.input_value("#text") == "my careful words"
+
+
+def test_conversation_can_be_renamed_and_deleted_in_the_list(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    send(page, "first title")
+    settled(page)
+    until(page, lambda: page.locator("#rows .live").count() == 0)
+    row = page.locator(".row.on")
+    row.hover()
+    row.locator("summary").click()
+    row.locator("input[name=title]").fill("<i>second</i> title")
+    row.locator("text=Rename").click()
+    until(page, lambda: page.inner_text("#heading") == "<i>second</i> title")
+    page.on("dialog", lambda dialog: dialog.accept())
+    row.hover()
+    row.locator("summary").click()
+    row.locator("text=Delete").click()
+    page.wait_for_selector("#empty")
+    assert page.locator("#rows .row").count() == 0
+
+
+def test_phone_has_a_drawer_and_nothing_runs_over_its_edge(open_page: Callable[..., Page]) -> None:
+    page = open_page(viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
+    assert not page.is_visible("#rail")
+    page.click(".burger")
+    page.wait_for_selector("#rail.open")
+    page.click("#rail .close")
+    until(page, lambda: not page.is_visible("#rail"))
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    for button in page.locator("main button:visible").all():
+        box = button.bounding_box()
+        assert box
+        assert box["height"] >= 40
+
+
+def test_theme_is_kept(open_page: Callable[..., Page]) -> None:
+    page = open_page(color_scheme="light")
+    page.click(".menu.up summary")
+    page.click(".sheet [data-act=theme]")
+    page.click(".sheet [data-act=theme]")
+    page.reload()
+    assert page.get_attribute("html", "data-theme") == "dark"
+
+
+def test_page_works_without_a_script(open_page: Callable[..., Page]) -> None:
+    page = open_page(java_script_enabled=False)
+    page.fill("#text", "no script here")
+    page.click(".send")
+    page.wait_for_url("**/chat/*/")
+    assert page.inner_text("article.user") == "no script here"
+
+
+def test_leaving_a_conversation_closes_its_stream(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    streams: list[str] = []
+    ended: list[str] = []
+    page.on("request", lambda r: streams.append(r.url) if "/events" in r.url else None)
+    page.on("requestfinished", lambda r: ended.append(r.url) if "/events" in r.url else None)
+    page.on("requestfailed", lambda r: ended.append(r.url) if "/events" in r.url else None)
+    send(page, "Tell me everything about the sea.")
+    until(page, lambda: len(streams) == 1)
+    page.click("[data-shortcut=new]")
+    page.wait_for_selector("#empty")
+    until(page, lambda: len(ended) == 1)
+    assert len(streams) == 1

