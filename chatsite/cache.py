@@ -73,5 +73,9 @@ class RedisOrOwnMemory(RedisCache):
     def set_many(self, *arguments: Any, **options: Any) -> Any:
         return self._first("set_many", *arguments, **options)
 
+    def clear(self) -> None:
+        self._own.clear()
+        self._first("clear")
+
     def delete_many(self, *arguments: Any, **options: Any) -> Any:
         return self._first("delete_many", *arguments, **options)

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from csp.constants import NONE, SELF
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from chatsite import log_format, site_config, state_dir
 from chatsite.database_url import parse_database_url
@@ -137,7 +139,7 @@ CACHES = {
         "BACKEND": "chatsite.cache.RedisOrOwnMemory",
         "LOCATION": REDIS_URL,
         "KEY_PREFIX": "{smolfleet}:cache",
-        "OPTIONS": {"socket_connect_timeout": 0.5, "socket_timeout": 0.5},
+        "OPTIONS": {"socket_connect_timeout": 0.5, "socket_timeout": 0.5, "retry": Retry(NoBackoff(), 0)},
     }
 }
 SESSION_ENGINE = "django.contrib.sessions.backends.db"  # signing out counts at once, and nobody is lost with Redis

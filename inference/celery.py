@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from uuid import UUID
 
-import structlog
 from celery import Celery
 from kombu.exceptions import OperationalError
 
@@ -17,8 +16,6 @@ from inference import keys
 from inference.config import InferenceConfig, load
 from inference.errors import StoreUnavailable
 from inference.store import ANSWER_SECONDS, CONNECT_SECONDS, HEALTH_CHECK_SECONDS, UNAVAILABLE
-
-logger = structlog.get_logger(__name__)
 
 GENERATE_TASK = "inference.generate"
 RECORD_TASK = "chat.record"

@@ -261,8 +261,7 @@ class AsyncInferenceClient:
     async def standing(self, generation_id: UUID) -> Standing:
         with reaching():
             reply = await self._reading_scripts.run("standing", self._ttl_ms, str(generation_id))
-            workers = await self._workers() if waiting_room.is_waiting(reply) else []
-        return waiting_room.standing_of(reply, workers)
+        return waiting_room.standing_of(reply)
 
     async def read(self, generation_id: UUID, after: int = 0) -> Log:
         """Raises EventsExpired when Redis does not know it, StoreUnavailable."""
@@ -274,7 +273,10 @@ class AsyncInferenceClient:
 
     async def workers(self) -> list[WorkerCard]:
         with reaching():
-            return await self._workers()
+            names = await self._reading.zrange(keys.WORKERS, 0, -1)
+            if not names:
+                return []
+            return registry.cards_of(await self._reading.mget([keys.worker(name.decode()) for name in names]))
 
     async def models(self) -> list[ModelCard]:
         return registry.models_of(await self.workers())
@@ -294,9 +296,3 @@ class AsyncInferenceClient:
                 return bool(await pong)
         except StoreUnavailable:
             return False
-
-    async def _workers(self) -> list[WorkerCard]:
-        names = await self._reading.zrange(keys.WORKERS, 0, -1)
-        if not names:
-            return []
-        return registry.cards_of(await self._reading.mget([keys.worker(name.decode()) for name in names]))

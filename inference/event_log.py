@@ -18,10 +18,10 @@ import structlog
 
 from inference import keys
 from inference.config import InferenceConfig
+from inference.cost import cost
 from inference.errors import EventsExpired
 from inference.protocol import Event, EventKind, Finish, FinishReason, Log, Usage, decode, encode
 from inference.store import Scripts, active_ttl_ms
-from inference.waiting_room import cost
 
 logger = structlog.get_logger(__name__)
 

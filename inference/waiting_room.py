@@ -12,20 +12,14 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import redis
-import structlog
 
 from inference import keys
 from inference.config import InferenceConfig
+from inference.cost import estimated_cost
 from inference.errors import InvalidRequest
-from inference.protocol import PROTOCOL_VERSION, GenerationRequest, Standing, Usage, WorkerCard, decode, encode
-from inference.registry import Registry
+from inference.protocol import PROTOCOL_VERSION, GenerationRequest, Standing, decode, encode
 from inference.store import Scripts, active_ttl_ms
 
-logger = structlog.get_logger(__name__)
-
-COMPLETION_WEIGHT = 2  # a decoded token holds the device about as long as two prefilled ones hold it in a full batch
-GUESSED_COMPLETION_TOKENS = 512  # of an answer that has not begun
-CHARS_PER_TOKEN = 4
 PREFIX_TTL_MS = 1_800_000  # a conversation that rested this long has hardly kept its prefix anywhere
 
 
@@ -46,23 +40,10 @@ class Later:
     wait_ms: int
 
 
-def cost(usage: Usage) -> int:
-    """What an answer counts for in fairness, in prefilled tokens."""
-    return max(0, usage.prompt_tokens - usage.cached_tokens) + COMPLETION_WEIGHT * usage.completion_tokens
-
-
-def estimated_cost(request: GenerationRequest) -> int:
-    """What it will probably count for: charged when it is claimed, settled when it ends."""
-    prompt = request.prompt_tokens or sum(len(m.content) for m in request.messages) // CHARS_PER_TOKEN
-    completion = min(request.sampling.max_tokens or GUESSED_COMPLETION_TOKENS, GUESSED_COMPLETION_TOKENS)
-    return prompt + COMPLETION_WEIGHT * completion
-
-
 class WaitingRoom:
     def __init__(self, client: redis.Redis, config: InferenceConfig) -> None:
         self._redis: Any = client
         self._scripts = Scripts(client)
-        self._registry = Registry(client)
         self._config = config
         self._ttl_ms = active_ttl_ms(config)
 
@@ -114,8 +95,7 @@ class WaitingRoom:
 
     def standing(self, generation_id: UUID) -> Standing:
         """Where it stands; position and estimate are good guesses, never promises."""
-        reply = self._scripts.run("standing", self._ttl_ms, str(generation_id))
-        return standing_of(reply, self._registry.workers() if is_waiting(reply) else [])
+        return standing_of(self._scripts.run("standing", self._ttl_ms, str(generation_id)))
 
     def num_waiting(self, model: str) -> int:
         return int(self._redis.zcard(keys.order(model)))
@@ -148,22 +128,14 @@ def enter_arguments(request: GenerationRequest, ttl_ms: int) -> tuple[str | byte
     )
 
 
-def is_waiting(reply: list[Any]) -> bool:
-    """Whether the `standing` script's reply is of one that waits, so that live workers matter."""
-    return bool(reply[0] == b"waiting")
-
-
-def standing_of(reply: list[Any], workers: list[WorkerCard]) -> Standing:
-    """The Standing that the `standing` script's reply tells, estimated with the workers that live."""
+def standing_of(reply: list[Any]) -> Standing:
+    """The Standing that the `standing` script's reply tells."""
     if reply[0] == b"unknown":
         return Standing(state="unknown")
-    state, position, num_waiting, waited_ms, worker, num_lost, stop, recorded, service_ms, model = reply
+    state, position, num_waiting, waited_ms, worker, num_lost, stop, recorded, service_ms, num_slots, num_free = reply
     eta_seconds = None
-    serving = [card for card in workers if card.model.name == model.decode() and card.state == "ready"]
-    num_slots = sum(card.num_slots for card in serving)
-    if is_waiting(reply) and service_ms >= 0 and num_slots:
-        num_ahead = max(0, position - sum(card.num_free_slots for card in serving))
-        eta_seconds = num_ahead * service_ms / 1000 / num_slots
+    if state == b"waiting" and service_ms >= 0 and num_slots:
+        eta_seconds = max(0, position - num_free) * service_ms / 1000 / num_slots
     return Standing(
         state=state.decode(),
         position=position,

@@ -55,6 +55,7 @@ class Fleet:
         self._num_workers = workers
         self._given_env = env or {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._people: list[Person] = []
         self.env: dict[str, str] = {}
 
     def __enter__(self) -> Fleet:
@@ -93,6 +94,8 @@ class Fleet:
         self.wait_until_ready()
 
     def close(self) -> None:
+        for person in self._people:
+            person.http.close()
         for name in ("web", *[n for n in self._processes if n.startswith("gpu-")], "site"):
             if name in self._processes:
                 self.kill(name)
@@ -201,7 +204,8 @@ class Fleet:
         with redis.Redis.from_url(self.env["REDIS_URL"]) as connection:
             for key in connection.scan_iter("*:cache:*"):
                 connection.delete(key)
-        return Person(self, name or f"person-{uuid.uuid4().hex[:8]}")
+        self._people.append(Person(self, name or f"person-{uuid.uuid4().hex[:8]}"))
+        return self._people[-1]
 
     def api_key(self, person: Person) -> str:
         return self.manage("createapikey", person.name).strip().splitlines()[-1]

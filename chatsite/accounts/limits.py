@@ -21,6 +21,7 @@ from inference.errors import StoreUnavailable
 log = structlog.get_logger(__name__)
 
 WINDOW_SECONDS = 60
+AWAY_SECONDS = 2.0  # after a failure Redis is left alone this long: an outage must not cost each request a timeout
 AWAY_SHARE = 4  # without Redis a process grants one in so many of the usual requests, but at least one
 
 
@@ -47,6 +48,7 @@ class RequestRate:
         self._prefix = prefix
         self._lock = threading.Lock()
         self._own: dict[UUID, _Window] = {}
+        self._away_until = float("-inf")
 
     def take(self, user_id: UUID, max_per_minute: int) -> None:
         """Count one request of this user. `max_per_minute` 0 means no limit.
@@ -67,10 +69,16 @@ class RequestRate:
             raise RateExceeded(max_per_minute, max(1, int((window + 1) * WINDOW_SECONDS - now)))
 
     def _count(self, key: str) -> int:
-        with self._redis.pipeline(transaction=True) as pipe:
-            pipe.incr(key)
-            pipe.expire(key, 2 * WINDOW_SECONDS)
-            return int(pipe.execute()[0])
+        if time.monotonic() < self._away_until:
+            raise StoreUnavailable("Redis could not be reached a moment ago.")
+        try:
+            with self._redis.pipeline(transaction=True) as pipe:
+                pipe.incr(key)
+                pipe.expire(key, 2 * WINDOW_SECONDS)
+                return int(pipe.execute()[0])
+        except redis.RedisError:
+            self._away_until = time.monotonic() + AWAY_SECONDS
+            raise
 
     def _count_here(self, user_id: UUID, window: int) -> int:
         with self._lock:

@@ -296,11 +296,8 @@ def _checked_length(text: str) -> str:
 def _check_model(model: str) -> None:
     if not model or model == settings.SMOLFLEET.default_model:
         return
-    try:
-        served = {card.name for card in dispatch.inference_client().models()}
-    except StoreUnavailable:
-        return  # nobody to ask; the name is kept, and its answers wait for a worker
-    if model not in served:
+    served = dispatch.served_models()
+    if served is not None and all(card.name != model for card in served):  # None: the name is kept, and waits
         raise errors.ModelUnknown(model)
 
 

@@ -21,6 +21,7 @@ from django.http import Http404
 
 from chatsite.accounts.models import User
 from chatsite.chat import access
+from chatsite.chat.ending import end_tasks
 from chatsite.chat.hub import hub
 from chatsite.chat.streams import RECHECK_SECONDS, Budget, TooManyStreams, seat
 from chatsite.chat.viewing import Frame, frames_of, in_thread
@@ -87,9 +88,7 @@ class GenerationEvents(AsyncHttpConsumer):  # type: ignore[misc]  # channels has
         raise StopConsumer
 
     async def _end_task(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks(self._task)
 
     async def _answer(self) -> None:
         try:
@@ -142,8 +141,7 @@ class GenerationEvents(AsyncHttpConsumer):  # type: ignore[misc]  # channels has
                     if not await is_still_signed_in(self.scope, user):
                         return
         finally:
-            coming.cancel()
-            await asyncio.gather(coming, return_exceptions=True)
+            await end_tasks(coming)
 
     async def _send(self, body: bytes) -> None:
         if not self._has_begun:

@@ -8,7 +8,9 @@ whatever happens to Redis. Reads rows, writes none. Called by `actions` on the w
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 from uuid import UUID
 
 import msgspec
@@ -21,9 +23,36 @@ from chatsite.chat.errors import InvalidSettings, ModelUnknown, PromptTooLong
 from chatsite.chat.models import Conversation, Generation, Message
 from inference import errors
 from inference.client import InferenceClient
-from inference.protocol import ChatMessage, GenerationRequest, Role, SamplingParams, decode
+from inference.protocol import ChatMessage, GenerationRequest, ModelCard, Role, SamplingParams, decode
 
 log = structlog.get_logger(__name__)
+
+
+T = TypeVar("T")
+
+AWAY_SECONDS = 2.0  # after Redis could not be reached a send leaves it alone for so long; the sweeper makes up for it
+
+
+class _Outage:
+    """Keeps a Redis that does not answer from costing each send several timeouts, one after the other."""
+
+    def __init__(self) -> None:
+        self._client: InferenceClient | None = None
+        self._until = float("-inf")
+
+    def unless_away(self, call: Callable[[InferenceClient], T]) -> T:
+        """The result of `call`. Raises StoreUnavailable, also without calling while Redis was just found away."""
+        client = inference_client()
+        if client is self._client and time.monotonic() < self._until:
+            raise errors.StoreUnavailable("Redis could not be reached a moment ago.")
+        try:
+            return call(client)
+        except errors.StoreUnavailable:
+            self._client, self._until = client, time.monotonic() + AWAY_SECONDS
+            raise
+
+
+_outage = _Outage()
 
 
 @functools.cache
@@ -40,13 +69,18 @@ def model_for(conversation: Conversation) -> str:
     """
     if name := conversation.model or settings.SMOLFLEET.default_model:
         return name
-    try:
-        served = inference_client().models()
-    except errors.StoreUnavailable:
-        served = []
+    served = served_models()
     if not served:
         raise ModelUnknown("")
     return served[0].name
+
+
+def served_models() -> list[ModelCard] | None:
+    """What live workers serve; None while Redis is away and nobody can tell."""
+    try:
+        return _outage.unless_away(lambda client: client.models())
+    except errors.StoreUnavailable:
+        return None
 
 
 def messages_for(path: Iterable[Message], system_prompt: str = "") -> tuple[ChatMessage, ...]:
@@ -84,7 +118,7 @@ def request_for(
     )
     try:
         sampling.check()
-        num_tokens = inference_client().check_prompt(request)
+        num_tokens = _outage.unless_away(lambda client: client.check_prompt(request))
     except errors.PromptTooLong as error:
         raise PromptTooLong(prompt_tokens=error.prompt_tokens, limit_tokens=error.limit_tokens) from error
     except errors.InvalidRequest as error:
@@ -101,9 +135,8 @@ def frozen_request_of(generation: Generation) -> GenerationRequest:
 
 def submit(request: GenerationRequest) -> None:
     """Hand a committed request on. Redis being away is no failure: the row stands, and the sweeper enters it later."""
-    client = inference_client()
     try:
-        client.submit(request)
+        _outage.unless_away(lambda client: client.submit(request))
     except errors.StoreUnavailable:
         log.warning("submit left to the sweeper", generation_id=str(request.id))
 
@@ -121,10 +154,11 @@ def forget(generation_id: UUID) -> None:
 
 def tell_conversation(conversation_id: UUID, generation_id: UUID) -> None:
     """Nudge open sockets of a conversation that an answer begins. A hint only: they also look for themselves."""
+    channel = notices.channel_of(conversation_id)
     try:
-        inference_client().redis.publish(notices.channel_of(conversation_id), str(generation_id))
+        _outage.unless_away(lambda client: client.redis.publish(channel, str(generation_id)))
     except (errors.StoreUnavailable, redis.RedisError):
-        log.warning("conversation not told", generation_id=str(generation_id))
+        log.info("conversation not told", generation_id=str(generation_id))
 
 
 def _is_for_the_model(message: Message) -> bool:

@@ -28,6 +28,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from chatsite.chat import notices
+from chatsite.chat.ending import end_tasks
 from chatsite.chat.mailbox import Mailbox
 from chatsite.chat.progress import Fleet
 from inference.client import AsyncInferenceClient
@@ -113,9 +114,7 @@ class Hub:
 
     async def close(self) -> None:
         """End the connection. For tests, and for a process that stops in order."""
-        if self._pump is not None:
-            self._pump.cancel()
-            await asyncio.gather(self._pump, return_exceptions=True)
+        await end_tasks(self._pump)
         await self._redis.aclose()
         await self.client.aclose()
 
@@ -163,9 +162,7 @@ class Hub:
         try:
             await asyncio.gather(*parts)
         finally:
-            for part in parts:
-                part.cancel()
-            await asyncio.gather(*parts, return_exceptions=True)
+            await end_tasks(*parts)
 
     async def _keep(self, pubsub: PubSub) -> None:
         """Subscriptions as the viewers want them."""

@@ -93,9 +93,7 @@ class Generation(models.Model):
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="generations")
-    message = models.OneToOneField(
-        Message, null=True, blank=True, on_delete=models.CASCADE, related_name="generation"
-    )
+    message = models.OneToOneField(Message, null=True, blank=True, on_delete=models.CASCADE, related_name="generation")
     source = models.CharField(max_length=8, choices=Source.choices, default=Source.CHAT)
     model = models.CharField(max_length=100)
     status = models.CharField(max_length=8, choices=Status.choices, default=Status.ACTIVE)

@@ -21,6 +21,7 @@ from django.http import Http404
 from chatsite.accounts.models import User
 from chatsite.chat import access, actions
 from chatsite.chat.consumers import NO_CHANNEL_LAYER, is_still_signed_in
+from chatsite.chat.ending import end_tasks
 from chatsite.chat.hub import hub
 from chatsite.chat.mailbox import Mailbox
 from chatsite.chat.models import Conversation
@@ -83,11 +84,10 @@ class ConversationSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # chann
             self._watcher = asyncio.create_task(self._watch(), name="ws watch")
 
     async def disconnect(self, code: int) -> None:
-        tasks = [task for task in (self._watcher, *self._followed.values()) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._held.close()
+        try:
+            await end_tasks(self._watcher, *self._followed.values())
+        finally:
+            self._held.close()
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         if self._watcher is None or self._is_closing:
@@ -164,9 +164,7 @@ class ConversationSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # chann
             self._followed[generation_id] = task
 
     async def _unfollow(self, generation_id: UUID) -> None:
-        if task := self._followed.pop(generation_id, None):
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await end_tasks(self._followed.pop(generation_id, None))
 
     async def _tell(self, generation_id: UUID, after: Cursor | None) -> None:
         try:

@@ -9,6 +9,8 @@ import functools
 
 import redis
 from django.conf import settings
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 KEY = "{smolfleet}:site_worker"
 EVERY_SECONDS = 2.0
@@ -17,7 +19,9 @@ TTL_SECONDS = 10
 
 @functools.cache
 def connection() -> redis.Redis:
-    return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=1.0, socket_connect_timeout=1.0)
+    return redis.Redis.from_url(
+        settings.REDIS_URL, socket_timeout=1.0, socket_connect_timeout=1.0, retry=Retry(NoBackoff(), 0)
+    )
 
 
 def beat() -> None:

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from inference import catalog
 from inference.bench.measurement import RequestTimes, summarize
 from inference.bench.workload import Workload
+from inference.catalog import Catalog
 from inference.config import InferenceConfig
-from inference.engine.engine import Ended, Engine, Output, Reading, Submission, Token
-from inference.engine.sampling import SamplerPlan
+from inference.engine.engine import Engine
+from inference.engine.sampling import SamplerPlan, seed_of
+from inference.engine.submission import Ended, Output, Reading, Submission, Token
 from inference.llama.loader import LoadedModel, load
 from inference.prompt.builder import PromptBuilder
 from inference.protocol import FinishReason, GenerationRequest
@@ -29,8 +30,7 @@ class EngineBench:
     """One loaded model, run at several concurrencies. End tokens are ignored: every answer has its full length."""
 
     def __init__(self, config: InferenceConfig, concurrency: int) -> None:
-        entry = catalog.load(config).choose(config.model)
-        self.loaded: LoadedModel = load(entry, config)
+        self.loaded: LoadedModel = load(Catalog.of(config).entry(config.model), config)
         if self.loaded.backend.num_slots < concurrency:
             raise SystemExit(
                 f"{self.loaded.backend.num_slots} slots, fewer than {concurrency} streams: set WORKER_SLOTS."
@@ -40,8 +40,7 @@ class EngineBench:
         self.engine.start()
 
     def close(self) -> None:
-        self.engine.stop(10.0)
-        self.loaded.backend.close()
+        self.engine.stop(10.0)  # closes the backend too
 
     def run(self, workload: Workload, concurrency: int, on_done: Callable[[], None]) -> dict[str, Any]:
         """Send all requests, `concurrency` at a time, and return the row of results."""
@@ -82,7 +81,7 @@ class EngineBench:
                 key=request.id,
                 prompt=prompt.tokens,
                 generated=np.zeros(0, np.int32),
-                plan=SamplerPlan.of(request.sampling),
+                plan=SamplerPlan.of(request.sampling, seed=seed_of(request.id)),
                 max_tokens=workload_tokens(request),
                 salt=request.user_key,
                 priority=0,

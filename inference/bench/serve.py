@@ -44,9 +44,9 @@ class ServeBench:
                     if request_rate:
                         await asyncio.sleep(arrivals.expovariate(request_rate))
                     await seats.acquire()
-                    task = group.create_task(self._send(client, request))
-                    task.add_done_callback(lambda _: (seats.release(), on_done()))
-                    tasks.append(task)
+                    tasks.append(group.create_task(self._send(client, request)))
+                    tasks[-1].add_done_callback(lambda _: seats.release())
+                    tasks[-1].add_done_callback(lambda _: on_done())
             took = time.perf_counter() - began
         return summarize([task.result() for task in tasks], took, concurrency=concurrency, request_rate=request_rate)
 

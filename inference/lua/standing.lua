@@ -1,7 +1,9 @@
 -- ARGV: ttl, id
--- Returns {state, position, num_waiting, waited_ms, worker, lost, stop, recorded, service_ms (-1 = none yet), model}.
+-- Returns {state, position, num_waiting, waited_ms, worker, lost, stop, recorded, service_ms (-1 = none
+-- yet), slots of the model's live workers, free ones of them}.
 -- The position is exact while turns cost what they are estimated to cost, and among the users looked at.
 local MAX_USERS = 64
+local MAX_WORKERS = 256
 local id = ARGV[2]
 local g = fetch(id)
 if not g then return {'unknown'} end
@@ -49,5 +51,16 @@ if state == 'waiting' then
   position = math.max(1, math.min(position, num_waiting))
 end
 
+local num_slots, num_free = 0, 0
+if state == 'waiting' then
+  for _, name in ipairs(redis.call('ZRANGE', P .. 'workers', 0, MAX_WORKERS - 1)) do
+    local data = redis.call('GET', P .. 'worker:' .. name)
+    local is_read, card = pcall(cjson.decode, data or 'null')
+    if data and is_read and card.state == 'ready' and card.model.name == g.model then
+      num_slots, num_free = num_slots + card.num_slots, num_free + card.num_free_slots
+    end
+  end
+end
+
 return {state, position, num_waiting, state == 'waiting' and now - g.waiting or 0, g.worker, g.lost,
-  g.stop == '1' and 1 or 0, g.recorded == '1' and 1 or 0, service_ms, g.model}
+  g.stop == '1' and 1 or 0, g.recorded == '1' and 1 or 0, service_ms, num_slots, num_free}

@@ -69,6 +69,7 @@ class Generation:
             self._log.warning("generation_unknown")  # Redis was lost between the claim and here
             return
         self._text = AnswerText(earlier)
+        self._has_text = any(event.deltas for event in earlier.events)
         self._outbox = self._bench.publisher.open(self._attempt, max((e.seq for e in earlier.events), default=0))
         try:
             self._bench.publisher.put(

@@ -81,9 +81,13 @@ class Runtime:
 
     @contextmanager
     def seat(self) -> Iterator[bool]:
-        """Whether the worker may claim now. While True, one engine slot is kept for whoever asked."""
+        """Whether the worker may claim now. While True, one engine slot is kept for whoever asked.
+
+        Never with a dead engine: until the watchdog ends the process it would claim and hand on in circles.
+        """
+        is_fit = self.accepts and self.engine.stats().is_alive
         with self._seats_changed:
-            has_seat = self.accepts and self._num_seated < self.num_slots
+            has_seat = is_fit and self._num_seated < self.num_slots
             self._num_seated += has_seat
         try:
             yield has_seat

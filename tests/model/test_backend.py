@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -49,11 +49,11 @@ def greedy(backend: LlamaBackend, prompts: dict[int, Sequence[int]], num: int) -
 
 
 @pytest.fixture(scope="module", params=["unified", "streams"])
-def backend(request: pytest.FixtureRequest, tiny_path: Path) -> LlamaBackend:
+def backend(request: pytest.FixtureRequest, tiny_path: Path) -> Iterator[LlamaBackend]:
     config = small_config(WORKER_KV_TYPE="q8_0")
     model = load(catalog.entry_of_path(tiny_path), config, unified=request.param == "unified")
-    request.addfinalizer(model.backend.close)
-    return model.backend
+    yield model.backend
+    model.backend.close()
 
 
 def test_loads_warm_with_a_card(tiny: LoadedModel) -> None:

@@ -47,11 +47,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(with_body=False)
 
     def do_GET(self) -> None:
-        self.server.num_downloads += 1
         self._answer(with_body=True)
 
     def _answer(self, *, with_body: bool) -> None:
-        if self.path != "/owner/repo/resolve/main/tiny.gguf" and not self.path.endswith("/tiny.gguf"):
+        if not (self.path.startswith("/owner/repo/resolve/") and self.path.endswith("/tiny.gguf")):
             self.send_error(404)
             return
         start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").split("-")[0])
@@ -64,6 +63,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if with_body:
+            self.server.num_downloads += 1
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:

@@ -11,6 +11,10 @@ from inference.protocol import ChatMessage, Role
 
 CHATML = "{% for m in messages %}<s>{{ m.role }}\n{{ m.content }}</s>\n{% endfor %}"
 
+GROWTH = (
+    "{% set ns = namespace(s=messages[0].content) %}{% for i in range(60) %}{% set ns.s = STEP %}{% endfor %}{{ ns.s }}"
+)
+
 
 def template(source: str, *, thinks: bool = False) -> ChatTemplate:
     kit = PromptKit(
@@ -100,9 +104,9 @@ def test_a_refusal_of_the_template_is_the_senders_to_read() -> None:
         "{{ messages[0].content }}{{ '{:1000000000}'.format(1) }}",
         "{{ messages[0].content }}{{ 'x' | center(1000000000) }}",
         "{{ messages[0].content }}{{ 9 ** 9 ** 9 }}",
-        "{% set ns = namespace(s=messages[0].content) %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}{{ ns.s }}",
-        "{% set ns = namespace(s=messages[0].content) %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.s }}",
-        "{% set ns = namespace(s='xx') %}{% for i in range(60) %}{% set ns.s = ns.s | replace('x', ns.s) %}{% endfor %}{{ ns.s }}",
+        GROWTH.replace("STEP", "ns.s + ns.s"),
+        GROWTH.replace("STEP", "ns.s ~ ns.s"),
+        GROWTH.replace("STEP", "ns.s | replace('l', ns.s)"),
         "{{ messages[0].content }}{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
     ],
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 
@@ -45,7 +46,7 @@ def test_oldest_whole_turns_go_and_room_for_the_reply_stays(num: int) -> None:
 def test_the_cut_moves_rarely_so_the_prefix_cache_keeps_its_worth() -> None:
     drops = [fit(turns(n), count=count, context_tokens=2000, max_tokens=500).num_dropped for n in range(15, 60)]
     assert drops == sorted(drops)
-    moves = sum(a != b for a, b in zip(drops, drops[1:]))
+    moves = sum(a != b for a, b in pairwise(drops))
     assert moves <= 45 // 3 + 1
 
 

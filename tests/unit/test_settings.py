@@ -124,7 +124,7 @@ def test_deploy_check_is_clean_behind_tls(tmp_path: Path) -> None:
 
 
 def test_command_without_a_database_says_so_in_one_sentence(tmp_path: Path) -> None:
-    done = manage("createapikey", "nobody", tmp=tmp_path)
+    done = manage("prepare", tmp=tmp_path)
     assert done.returncode == 1
     assert done.stderr.startswith("DATABASE_URL is not set and no bundled Postgres runs in STATE_DIR")
     assert done.stderr.count("\n") == 1

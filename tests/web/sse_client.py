@@ -68,7 +68,14 @@ class Stream:
     """One request for a generation's events, as ASGI messages."""
 
     def __init__(
-        self, user: Any, generation_id: object, *, after: str = "", header: str = "", method: str = "GET", app: Any = None
+        self,
+        user: Any,
+        generation_id: object,
+        *,
+        after: str = "",
+        header: str = "",
+        method: str = "GET",
+        app: Any = None,
     ) -> None:
         headers = [(b"last-event-id", header.encode())] if header else []
         self.communicator = ApplicationCommunicator(

@@ -228,9 +228,7 @@ def test_prompt_leaves_out_failed_and_empty_answers_and_reasoning_and_keeps_stop
     ]
 
 
-def test_retry_is_a_sibling_with_the_same_question(
-    alice: User, conversation: Conversation, worker: StepWorker
-) -> None:
+def test_retry_is_a_sibling_with_the_same_question(alice: User, conversation: Conversation, worker: StepWorker) -> None:
     sent = actions.send_message(alice, conversation, "question")
     with pytest.raises(errors.AnswerRunning):
         actions.retry(alice, sent.answer)
@@ -244,9 +242,7 @@ def test_retry_is_a_sibling_with_the_same_question(
         actions.retry(alice, sent.message)
 
 
-def test_retry_pressed_twice_at_once_is_one_answer(
-    alice: User, conversation: Conversation, worker: StepWorker
-) -> None:
+def test_retry_pressed_twice_at_once_is_one_answer(alice: User, conversation: Conversation, worker: StepWorker) -> None:
     sent = actions.send_message(alice, conversation, "question")
     answer(worker, "old")
     results = together(*[lambda: actions.retry(alice, sent.answer)] * 2)

@@ -266,3 +266,13 @@ async def test_events_of_one_generation_reach_no_viewer_of_another(hub: Hub, wor
     assert a.event.kind is EventKind.DELTA
     assert [d.text for d in a.event.deltas] == ["for one"]
     assert [d.text for d in b.event.deltas] == ["for two"]
+
+
+async def test_hub_closes_whenever_it_is_asked(worker: StepWorker, settings: Any) -> None:
+    """redis-py swallows a cancellation that comes while it connects: the hub once waited for itself for ever."""
+    for moment in range(60):
+        hub = Hub(settings.INFERENCE, max_mailbox_bytes=1_000)
+        with hub.viewer(new_id()):
+            await asyncio.sleep(0.0002 * (moment % 30))
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            await hub.close()

@@ -20,7 +20,15 @@ from inference.protocol import ErrorFacts, FinishReason
 from tests.web.chat_worker import Attempt, StepWorker
 from tests.web.sse_client import Shown, Stream
 
-PIECES = ["# Hi\n", "\nA *par", "agraph* with 👩‍💻\n\n", "```py\nprint(", "1)\n```\n", "\n1. one\n2. t", "wo\n\nend <b>"]
+PIECES = [
+    "# Hi\n",
+    "\nA *par",
+    "agraph* with 👩‍💻\n\n",
+    "```py\nprint(",
+    "1)\n```\n",
+    "\n1. one\n2. t",
+    "wo\n\nend <b>",
+]
 TEXT = "".join(PIECES)
 
 in_thread = database_sync_to_async

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import threading
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -135,12 +134,8 @@ def test_record_of_unfinished_unknown_or_deleted_does_nothing(
 
 def test_api_generation_stores_usage_and_no_text(alice: User, worker: StepWorker, site: Any) -> None:
     conversation = actions.start_conversation(alice)
-    request = dispatch.request_for(
-        new_id(), conversation, (), model=MODEL, sampling=actions.MODEL_SAMPLING
-    )
-    Generation.objects.create(
-        pk=request.id, user=alice, source="api", model=MODEL, request=encode(request).decode()
-    )
+    request = dispatch.request_for(new_id(), conversation, (), model=MODEL, sampling=actions.MODEL_SAMPLING)
+    Generation.objects.create(pk=request.id, user=alice, source="api", model=MODEL, request=encode(request).decode())
     dispatch.submit(request)
     attempt = worker.claim()
     attempt.write("answer")
@@ -178,9 +173,7 @@ def test_sweep_stops_what_redis_lost_and_the_user_stopped(
     assert not redis.exists(keys.generation(sent.generation.pk))
 
 
-def test_sweep_lets_another_worker_go_on_and_fails_it_after_three(
-    sent: actions.Sent, worker: StepWorker
-) -> None:
+def test_sweep_lets_another_worker_go_on_and_fails_it_after_three(sent: actions.Sent, worker: StepWorker) -> None:
     for attempt_number in range(3):
         attempt = worker.claim()
         attempt.write(f"{attempt_number} ")

@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
@@ -41,12 +41,20 @@ def proxy(valkey_url: str) -> Iterator[LossyProxy]:
 
 
 @pytest.fixture
-def make_publisher(proxy: LossyProxy) -> Iterator[Callable[..., Publisher]]:
+def proxied_url(proxy: LossyProxy, valkey_url: str) -> str:
+    """The run's Redis, password and all, through the proxy."""
+    address = urlsplit(valkey_url)
+    credentials, at, _ = address.netloc.rpartition("@")
+    return urlunsplit(address._replace(netloc=f"{credentials}{at}127.0.0.1:{proxy.port}"))
+
+
+@pytest.fixture
+def make_publisher(proxy: LossyProxy, proxied_url: str) -> Iterator[Callable[..., Publisher]]:
     """Publishers that reach Redis through the proxy."""
     made: list[Publisher] = []
 
     def make(**changes: object) -> Publisher:
-        config = settings(f"redis://127.0.0.1:{proxy.port}/0", **changes)
+        config = settings(proxied_url, **changes)
         publisher = Publisher(EventLog(connect(config), config), config)
         publisher.start()
         made.append(publisher)
@@ -305,12 +313,14 @@ def test_a_bad_line_neither_loses_nor_repeats_nor_reorders(
     assert proxy.num_lost > 0
 
 
-def test_a_whole_worker_on_a_bad_line(store: Store, proxy: LossyProxy, make_worker: MakeWorker) -> None:
+def test_a_whole_worker_on_a_bad_line(
+    store: Store, proxy: LossyProxy, proxied_url: str, make_worker: MakeWorker
+) -> None:
     """Replies are lost while claims, appends, renewals and finishes are under way; a sweeper picks up what falls."""
     answers = {f"q{n}": f"answer {n} " * 30 for n in range(6)}
     worker = make_worker(
         answers,
-        redis_url=f"redis://127.0.0.1:{proxy.port}/0",
+        redis_url=proxied_url,
         STREAM_FLUSH_MS=5,
         LEASE_SECONDS=60,
         backend={"delay_seconds": 0.001},

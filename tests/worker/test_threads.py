@@ -119,6 +119,16 @@ def test_no_more_is_claimed_than_there_are_slots(make_worker: MakeWorker) -> Non
         assert not refused
 
 
+def test_nothing_is_claimed_with_a_dead_engine(store: Store, make_worker: MakeWorker) -> None:
+    worker = make_worker({"hello": "hi"})
+    worker.runtime._watchdog.stop()
+    assert worker.engine.stop(10)
+    asked = store.enter("hello")
+    worker.answer()
+    assert store.room.standing(asked.id).state == "waiting"
+    assert len(store.read(asked.id).events) == 0
+
+
 def test_a_worker_waits_for_a_prefix_elsewhere_and_then_answers(store: Store, make_worker: MakeWorker) -> None:
     """Another live worker holds the conversation: this one asks again instead of giving up."""
     answered = make_worker({"one": "first", "two": "second"}, name="worker-b", PREFIX_WAIT_MS=300)

@@ -15,9 +15,12 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import redis
 from django.conf import settings
 from django.core.management.base import BaseCommand, OutputWrapper
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from chatsite import state_dir
 from chatsite.embedded import HOST, BundledPostgres, BundledValkey, EmbeddedError
@@ -28,6 +31,7 @@ from inference.celery import SITE_QUEUE
 from inference.errors import InferenceError
 
 DEFAULT_PORT = 8000
+CHECK_SECONDS = 3
 WEB_GRACE_SECONDS = 5.0
 SITE_GRACE_SECONDS = 15.0
 DRAIN_MARGIN_SECONDS = 10.0  # on top of DRAIN_SECONDS: handing on, unloading
@@ -123,6 +127,7 @@ class Fleet:
                     error.errno or 0, str(error)
                 )
                 raise StartFailed(f"Port {self._port} {why}; choose another with --port.") from None
+        self._check_given_servers()
         if self._num_workers:
             entry = Catalog.of(settings.INFERENCE).entry(self._model)
             self._notes = entry.notes
@@ -130,6 +135,26 @@ class Fleet:
                 self._model = str(Path(self._model).expanduser().resolve())
             self._env["MODEL"] = self._model
             self._title = entry.title
+
+    def _check_given_servers(self) -> None:
+        """Those the operator named must answer now: children would only try for ever."""
+        if self._own_redis:
+            try:
+                with self._redis(self._own_redis) as client:
+                    client.ping()
+            except redis.RedisError as error:
+                raise StartFailed(f"REDIS_URL: no Redis answers there: {error}") from None
+        if self._own_database:
+            try:
+                psycopg.connect(self._own_database, connect_timeout=CHECK_SECONDS).close()
+            except psycopg.Error as error:
+                reason = str(error).strip().splitlines()[0]
+                raise StartFailed(f"DATABASE_URL: no Postgres answers there: {reason}") from None
+
+    def _redis(self, url: str) -> redis.Redis:
+        return redis.Redis.from_url(
+            url, socket_timeout=CHECK_SECONDS, socket_connect_timeout=CHECK_SECONDS, retry=Retry(NoBackoff(), 0)
+        )
 
     # -- start
 
@@ -243,13 +268,11 @@ class Fleet:
 
     def _is_all_recorded(self) -> bool:
         """Whether the site worker has fetched every answer that the GPU workers handed over."""
-        client = redis.Redis.from_url(self._env["REDIS_URL"], socket_timeout=1.0, socket_connect_timeout=1.0)
         try:
-            return client.llen(keys.CELERY_PREFIX + SITE_QUEUE) == 0
+            with self._redis(self._env["REDIS_URL"]) as client:
+                return bool(client.llen(keys.CELERY_PREFIX + SITE_QUEUE) == 0)
         except redis.RedisError:  # nothing can be recorded any more; the next start does
             return True
-        finally:
-            client.close()
 
 
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the proxy of the environment is not for us
