@@ -77,6 +77,7 @@ class Fleet:
             "DATABASE_URL": self.postgres.start(),
             "MODEL": MODEL,
             "LEASE_SECONDS": "2",
+            "WORKER_THREADS": "1",  # a second one spins for a core that web and tests have
             "WORKER_SLOTS": "8",
             "WORKER_CONTEXT_TOKENS": "2048",
             "MAX_COMPLETION_TOKENS": "160",

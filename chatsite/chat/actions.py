@@ -297,7 +297,7 @@ def _check_model(model: str) -> None:
     if not model or model == settings.SMOLFLEET.default_model:
         return
     served = dispatch.served_models()
-    if served is not None and all(card.name != model for card in served):  # None: the name is kept, and waits
+    if served and all(card.name != model for card in served):  # nobody to ask: the name is kept, and waits
         raise errors.ModelUnknown(model)
 
 

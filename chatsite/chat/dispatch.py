@@ -62,17 +62,21 @@ def inference_client() -> InferenceClient:
 
 
 def model_for(conversation: Conversation) -> str:
-    """The catalog name that answers here: the conversation's, else the site's, else the first that is served.
+    """The catalog name that answers here: the conversation's, the site's, the first served, or the last that answered.
+
+    The last is for a site that names none while no worker, or no Redis, is there to ask: the message waits for what
+    has answered before.
 
     Raises:
         ModelUnknown: none of these names one.
     """
     if name := conversation.model or settings.SMOLFLEET.default_model:
         return name
-    served = served_models()
-    if not served:
-        raise ModelUnknown("")
-    return served[0].name
+    if served := served_models():
+        return served[0].name
+    if last := Generation.objects.order_by("-pk").values_list("model", flat=True).first():
+        return last
+    raise ModelUnknown("")
 
 
 def served_models() -> list[ModelCard] | None:

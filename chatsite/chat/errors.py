@@ -67,7 +67,13 @@ class ModelUnknown(SendRefused):
     code = "model_unknown"
 
     def __init__(self, model: str) -> None:
-        super().__init__(f"There is no model {model!r} on this site." if model else "No model is set up on this site.")
+        super().__init__(
+            f"There is no model {model!r} on this site."
+            if model
+            else "No worker has served a model here yet, and DEFAULT_MODEL names none."
+        )
+        if not model:
+            self.http_status = 503  # the operator's to mend, not the sender's
 
 
 class NotAnAnswer(SendRefused):

@@ -118,6 +118,7 @@ class Generation(models.Model):
         indexes = [
             models.Index(fields=("created_at",), condition=Q(status="active"), name="generation_active"),
             models.Index(fields=("user", "-created_at")),
+            models.Index(fields=("ended_at",)),
         ]
         constraints = [
             models.CheckConstraint(

@@ -78,9 +78,7 @@ def _active_rows() -> list[UUID]:
 
 def _ended_rows() -> list[UUID]:
     now = timezone.now()
-    ended = Generation.objects.filter(pk__gte=_first_id(now - datetime.timedelta(seconds=LATE_SECONDS))).exclude(
-        status=Generation.Status.ACTIVE
-    )
+    ended = Generation.objects.filter(ended_at__gt=now - datetime.timedelta(seconds=LATE_SECONDS))
     just_ended = ended.filter(ended_at__gt=now - datetime.timedelta(seconds=ENDED_SECONDS)).order_by("-ended_at")
     ids = list(just_ended.values_list("pk", flat=True)[:MAX_ENDED_ROWS])
     late = ended.exclude(pk__in=ids).order_by("?").values_list("pk", flat=True)[:MAX_LATE_ROWS]
@@ -120,11 +118,6 @@ def _sweep_ended(generation_id: UUID) -> None:
     if standing.state != "finished":  # a second log of an answer that has ended: its submit came very late
         client.end(generation_id, Finish(reason=FinishReason.CANCELLED))
     client.record(generation_id)
-
-
-def _first_id(since: datetime.datetime) -> UUID:
-    """The smallest UUIDv7 of that time: ids sort by creation, and their index is always there."""
-    return UUID(int=int(since.timestamp() * 1000) << 80)
 
 
 @contextlib.contextmanager

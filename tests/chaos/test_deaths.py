@@ -22,8 +22,7 @@ KILL_AT_TOKEN = 40
 
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[Fleet]:
-    # One thread each: two workers on two cores, so that neither takes the other's turn in an OpenMP barrier.
-    with Fleet(workers=2, env={"WORKER_THREADS": "1", "MAX_COMPLETION_TOKENS": "120"}) as running:
+    with Fleet(workers=2, env={"MAX_COMPLETION_TOKENS": "120"}) as running:
         yield running
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.fleet import Fleet, Person, Viewed, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.model, pytest.mark.django_db(databases=[])]
+pytestmark = [pytest.mark.e2e, pytest.mark.model]
 
 LONG = "Write a long story about a lighthouse keeper and the sea. Write at least twenty paragraphs."
 
@@ -101,8 +101,8 @@ def test_stopped_answer_is_part_of_the_next_prompt_and_retry_writes_a_sibling(fl
             alice.stop(generation)
         if frame.event == "done":
             break
-    answers = re.findall(r'data-message="([0-9a-f-]{36})"', stored(alice, conversation))
-    alice.post(f"/chat/messages/{answers[-1]}/retry/").raise_for_status()
+    (answer,) = re.findall(r'class="msg bot stopped" id="m-([0-9a-f-]{36})"', stored(alice, conversation))
+    alice.post(f"/chat/messages/{answer}/retry/").raise_for_status()
     again = re.findall(r'data-generation="([0-9a-f-]{36})"', stored(alice, conversation))
     assert again and again[-1] != generation
     alice.stop(again[-1])

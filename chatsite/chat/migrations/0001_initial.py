@@ -96,6 +96,10 @@ class Migration(migrations.Migration):
             model_name='generation',
             index=models.Index(fields=['user', '-created_at'], name='chat_genera_user_id_2b41df_idx'),
         ),
+        migrations.AddIndex(
+            model_name='generation',
+            index=models.Index(fields=['ended_at'], name='chat_genera_ended_a_260563_idx'),
+        ),
         migrations.AddConstraint(
             model_name='generation',
             constraint=models.CheckConstraint(condition=models.Q(models.Q(('ended_at__isnull', True), ('status', 'active')), models.Q(models.Q(('status', 'active'), _negated=True), ('ended_at__isnull', False)), _connector='OR'), name='generation_ended_has_time'),

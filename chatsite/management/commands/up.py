@@ -134,6 +134,7 @@ class Fleet:
             if self._model and ("/" in self._model or self._model.endswith(".gguf")):
                 self._model = str(Path(self._model).expanduser().resolve())
             self._env["MODEL"] = self._model
+            self._env.setdefault("DEFAULT_MODEL", entry.name)  # so that messages can wait before a worker is there
             self._title = entry.title
 
     def _check_given_servers(self) -> None:
