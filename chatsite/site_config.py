@@ -20,7 +20,7 @@ class SiteConfig:
     sign_up_open: bool = True  # False: only an admin makes accounts
     max_message_chars: int = 100_000
     max_conversation_messages: int = 10_000
-    max_active_per_user: int = 4  # answers being written or waiting at once, site and API together
+    max_active_per_user: int = 4  # answers being written or waiting at once in a user's chats
     max_active_per_key: int = 64  # requests of one user's API keys being answered at once
     max_requests_per_minute: int = 60  # sends of one user; 0 = no limit
     max_waiting: int = 1_000  # generations waiting for one model; beyond it a send is refused; 0 = no limit

@@ -7,7 +7,6 @@ from django.urls import include, path
 
 urlpatterns = [
     path("", include("chatsite.chat.urls")),
-    path("", include("chatsite.api.urls")),
     path("", include("chatsite.review.urls")),
     path("", include("chatsite.ops.urls")),
     path("accounts/", include("allauth.urls")),

@@ -91,5 +91,5 @@ class RequestRate:
 
 
 def num_active(user: User) -> int:
-    """Answers of this user that have not ended, from the site and the API together."""
-    return user.generations.filter(status="active").count()
+    """Answers in this user's chats that have not ended. The API counts its own."""
+    return user.generations.filter(status="active", source="chat").count()

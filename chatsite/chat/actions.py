@@ -297,7 +297,10 @@ def _check_model(model: str) -> None:
     if not model or model == settings.SMOLFLEET.default_model:
         return
     served = dispatch.served_models()
-    if served and all(card.name != model for card in served):  # nobody to ask: the name is kept, and waits
+    if served is None:  # nobody can tell: the name is kept, and waits
+        return
+    is_served = any(card.name == model for card in served)
+    if not is_served and (served or not Generation.objects.filter(model=model).exists()):
         raise errors.ModelUnknown(model)
 
 

@@ -140,6 +140,7 @@ class GenerationEvents(AsyncHttpConsumer):  # type: ignore[misc]  # channels has
                     recheck_at = clock() + RECHECK_SECONDS
                     if not await is_still_signed_in(self.scope, user):
                         return
+            await self._send(b"event: again\ndata: {}\n\n")  # no failure: the page need not wait before it comes back
         finally:
             await end_tasks(coming)
 

@@ -35,7 +35,6 @@ MAX_FRAME_BYTES = 4_096  # of what a client sends
 MAX_FRAMES_PER_MINUTE = 120
 MAX_FOLLOWED = 8  # generations of one socket at a time
 LOOK_SECONDS = 10.0  # how often a socket looks for new answers by itself; usually it is told
-MAX_SOCKET_BYTES = 8 * 1024 * 1024
 MAX_SOCKET_SECONDS = 3_600.0
 
 UNAUTHENTICATED, NOT_FOUND, TOO_MANY, COME_AGAIN, FAILED = 4401, 4404, 4429, 4000, 1011
@@ -80,7 +79,7 @@ class ConversationSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # chann
             await self._close(COME_AGAIN)
         else:
             self._user, self._conversation = user, conversation
-            self._budget = Budget(MAX_SOCKET_BYTES, MAX_SOCKET_SECONDS)
+            self._budget = Budget(max_seconds=MAX_SOCKET_SECONDS)
             self._watcher = asyncio.create_task(self._watch(), name="ws watch")
 
     async def disconnect(self, code: int) -> None:

@@ -14,7 +14,6 @@ from uuid import UUID
 
 from django.conf import settings
 
-MAX_STREAM_BYTES = 8 * 1024 * 1024
 MAX_STREAM_SECONDS = 300.0
 RECHECK_SECONDS = 45.0  # signing out, a new password or a closed account ends open streams after at most this
 
@@ -45,10 +44,10 @@ def seat(user_id: UUID) -> Iterator[None]:
 
 
 class Budget:
-    """What one stream may still send."""
+    """What one stream may still send; by default so much as an unread one may cost."""
 
-    def __init__(self, max_bytes: int = MAX_STREAM_BYTES, max_seconds: float = MAX_STREAM_SECONDS) -> None:
-        self._bytes_left = max_bytes
+    def __init__(self, max_bytes: int | None = None, max_seconds: float = MAX_STREAM_SECONDS) -> None:
+        self._bytes_left = settings.SMOLFLEET.stream_buffer_bytes if max_bytes is None else max_bytes
         self._ends_at = asyncio.get_running_loop().time() + max_seconds
 
     def spend(self, num_bytes: int) -> None:

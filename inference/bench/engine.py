@@ -83,7 +83,7 @@ class EngineBench:
                 generated=np.zeros(0, np.int32),
                 plan=SamplerPlan.of(request.sampling, seed=seed_of(request.id)),
                 max_tokens=workload_tokens(request),
-                salt=request.user_key,
+                salt="",  # as in the worker
                 priority=0,
                 sink=partial(_tell, told, number),
             )

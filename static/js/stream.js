@@ -56,6 +56,7 @@
       on("delta", this.onDelta);
       on("reset", this.onReset);
       on("done", this.onDone);
+      on("again", this.connect); // the server ends every stream after so many bytes
       source.onerror = () => {
         if (this.source === source) this.onError();
       };

@@ -79,8 +79,9 @@ def end(up: Up, number: int = signal.SIGINT, seconds: float = 90.0) -> None:
             os.killpg(up.process.pid, signal.SIGKILL)
             up.process.wait()
         assert up.process.stdout is not None
-        up.said += up.process.stdout.readlines()
-        up.process.stdout.close()
+        if not up.process.stdout.closed:  # a test may have ended it before its fixture does
+            up.said += up.process.stdout.readlines()
+            up.process.stdout.close()
 
 
 @pytest.fixture(scope="module")

@@ -126,6 +126,19 @@ def test_model_that_nobody_serves_is_refused_and_the_sites_own_is_not(
     assert actions.send_message(alice, actions.start_conversation(alice), "hi").generation.model == MODEL
 
 
+def test_message_waits_for_the_model_that_answered_before_while_no_worker_is_there(
+    alice: User, worker: StepWorker, site: Any, redis: redis_py.Redis
+) -> None:
+    site(default_model="")
+    worker.announce(kit=kit().to_bytes())
+    actions.send_message(alice, actions.start_conversation(alice), "hi")
+    redis.flushall()
+    assert actions.send_message(alice, actions.start_conversation(alice), "there?").generation.model == MODEL
+    assert actions.start_conversation(alice, model=MODEL).model == MODEL
+    with pytest.raises(errors.ModelUnknown):
+        actions.start_conversation(alice, model="other")
+
+
 def test_same_press_of_send_five_times_at_once_is_one_message(
     alice: User, conversation: Conversation, redis: redis_py.Redis
 ) -> None:

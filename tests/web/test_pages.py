@@ -428,3 +428,12 @@ def test_draft_survives_sign_in_by_leading_back(alice: User) -> None:
     alice.save()
     signed = Client().post("/accounts/login/?next=/chat/7/", {"login": "alice", "password": "correct horse"})
     assert (signed.status_code, signed["Location"]) == (302, "/chat/7/")
+
+
+@pytest.mark.django_db
+def test_forgotten_password_is_for_the_admin_where_no_mail_is_sent(client: Client, settings: Any) -> None:
+    page = client.get("/accounts/login/").content.decode()
+    assert "/accounts/password/reset/" not in page
+    assert "An admin of this site" in page
+    settings.EMAIL_HOST = "mail.example"
+    assert "/accounts/password/reset/" in client.get("/accounts/login/").content.decode()

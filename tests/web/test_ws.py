@@ -214,7 +214,7 @@ async def test_leaving_gives_everything_back(
 async def test_spent_budget_closes_and_asks_to_come_again(
     alice: User, conversation: Conversation, worker: StepWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sockets, "Budget", lambda *_: Budget(max_bytes=500))
+    monkeypatch.setattr(sockets, "Budget", lambda **_: Budget(max_bytes=500))
     await send(alice, conversation, "one")
     worker.claim().write("x" * 2_000)
     async with Socket(alice, conversation.pk) as socket:

@@ -14,3 +14,9 @@ register = template.Library()
 def site_settings() -> SiteConfig:
     config: SiteConfig = settings.SMOLFLEET
     return config
+
+
+@register.simple_tag
+def sends_mail() -> bool:
+    """Whether this site can send mail; without it nobody can reset a password alone."""
+    return bool(settings.EMAIL_HOST)
