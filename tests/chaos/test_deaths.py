@@ -11,7 +11,7 @@ import httpx
 import pytest
 import redis
 
-from tests.fleet import Fleet, Person, Viewed, wait_for
+from tests.fleet import Fleet, Viewed, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.model, pytest.mark.timeout(600)]
 
