@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -273,6 +273,13 @@ class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
 
 _encoder = msgspec.json.Encoder()
 
+# Made here, while the module is imported and one thread alone can be: when several threads meet a struct type for the
+# first time at once, msgspec 0.22 crashes the process while it looks at the type's fields.
+_decoders: dict[type[msgspec.Struct], msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind)
+    for kind in (Event, Finish, GenerationRequest, ModelCard, SamplingParams, WorkerCard)
+}
+
 
 def encode(value: msgspec.Struct) -> bytes:
     """JSON form of any struct of this module."""
@@ -280,12 +287,13 @@ def encode(value: msgspec.Struct) -> bytes:
 
 
 def decode(data: bytes | str, kind: type[T]) -> T:
-    """The struct that `data` holds.
+    """The struct of one of the kinds that cross processes that `data` holds.
 
     Raises:
         InvalidRequest: it is not JSON of that kind; the sentence names the field.
     """
     try:
-        return msgspec.json.decode(data, type=kind)
+        decoded: T = _decoders[kind].decode(data)
     except msgspec.DecodeError as error:
         raise InvalidRequest(f"not a {kind.__name__}: {error}") from error
+    return decoded

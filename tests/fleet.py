@@ -25,6 +25,7 @@ import httpx
 import redis
 
 from chatsite.embedded import BundledPostgres, BundledValkey, free_port
+from chatsite.server_user import die_with_parent
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = "smollm2-135m"
@@ -127,6 +128,7 @@ class Fleet:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=die_with_parent(signal.SIGKILL),  # a killed test run leaves nothing behind
             )
 
     def log_path(self, name: str) -> Path:

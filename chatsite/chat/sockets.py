@@ -46,6 +46,9 @@ class ClientFrame(msgspec.Struct, frozen=True):
     after: str = ""
 
 
+_decoder = msgspec.json.Decoder(ClientFrame)
+
+
 class ConversationSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has no types
     """/ws/chat/<conversation>"""
 
@@ -99,7 +102,7 @@ class ConversationSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # chann
             await self._complain("too_long", f"A frame has at most {MAX_FRAME_BYTES} bytes.")
             return
         try:
-            frame = msgspec.json.decode(raw, type=ClientFrame)
+            frame = _decoder.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError):
             await self._complain("bad_frame", "That is no frame this socket knows.")
             return

@@ -73,7 +73,7 @@ class PromptKit(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         inflate = zlib.decompressobj()
         try:
             plain = inflate.decompress(data, MAX_KIT_BYTES)
-            kit = msgspec.msgpack.decode(plain, type=cls)
+            kit = _decoder.decode(plain)
         except (zlib.error, msgspec.DecodeError) as error:
             raise InvalidRequest(f"not a prompt kit: {error}") from error
         if kit.version != KIT_VERSION or len(kit.tokens) != len(kit.token_types):
@@ -92,3 +92,6 @@ class PromptKit(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def eos_text(self) -> str:
         return "" if self.eos_id is None else self.tokens[self.eos_id]
+
+
+_decoder = msgspec.msgpack.Decoder(PromptKit)  # made at import, by one thread: see inference.protocol
