@@ -1,5 +1,4 @@
-"""The structs that cross processes: they come back as they went, bad ones are refused by name, and threads may meet them
-for the first time all at once."""
+"""The structs that cross processes: they come back as they went, bad ones are refused, threads may meet them at once."""
 
 from __future__ import annotations
 
