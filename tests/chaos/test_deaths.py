@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.model, pytest.mark.timeout(600)]
 
 STORY = "Write a long story about a lighthouse keeper and the sea. Write at least twenty paragraphs."
 NUM_KILLS = 10
+SERVICES = {"postgres", "redis", "site_worker", "worker"}
 KILL_AT_WORDS = 30  # about 40 tokens of this model's prose
 
 
@@ -163,10 +164,14 @@ def test_health_tells_the_truth_in_each_state(fleet: Fleet) -> None:
     def live() -> int:
         return httpx.get(f"{fleet.url}/health/live", timeout=10).status_code
 
+    def up() -> set[str]:
+        """What /metrics says is up."""
+        return {name for name in SERVICES if fleet.metrics()[f'smolfleet_up{{service="{name}"}}']}
+
     status, found = fleet.health()
     assert status == 200 and found["ready"] and live() == 200
-    samples = fleet.metrics()
-    assert samples["smolfleet_up"] == 1.0 if "smolfleet_up" in samples else samples
+    assert up() == SERVICES
+    assert fleet.metrics()["smolfleet_ready"] == 1.0
 
     for name in ("gpu-1", "gpu-2"):
         fleet.kill(name)
@@ -174,7 +179,8 @@ def test_health_tells_the_truth_in_each_state(fleet: Fleet) -> None:
     status, found = fleet.health()
     assert found["checks"]["postgres"]["ok"] and found["checks"]["redis"]["ok"] and live() == 200
     assert any("worker" in reason for reason in found["reasons"])
-    assert fleet.metrics()
+    assert up() == SERVICES - {"worker"}
+    assert fleet.metrics()["smolfleet_ready"] == 0.0
     alice = fleet.person()
     conversation, generation = alice.send("Is anybody there?")
     phase = next(f.data["phase"] for f in alice.stream(generation) if f.event == "status")
@@ -188,7 +194,7 @@ def test_health_tells_the_truth_in_each_state(fleet: Fleet) -> None:
     wait_for(lambda: fleet.health()[0] == 503, "not ready without Redis")
     found = fleet.health()[1]
     assert not found["checks"]["redis"]["ok"] and found["checks"]["postgres"]["ok"] and live() == 200
-    assert fleet.metrics()
+    assert "redis" not in up() and "postgres" in up()
     assert alice.http.get(f"/chat/{conversation}/").status_code == 200
     fleet.valkey.start()
     fleet.wait_until_ready(2)
@@ -197,7 +203,7 @@ def test_health_tells_the_truth_in_each_state(fleet: Fleet) -> None:
     wait_for(lambda: fleet.health()[0] == 503, "not ready without Postgres")
     found = fleet.health()[1]
     assert not found["checks"]["postgres"]["ok"] and found["checks"]["redis"]["ok"] and live() == 200
-    assert fleet.metrics()
+    assert "postgres" not in up() and "redis" in up()
     fleet.postgres.start()
     fleet.wait_until_ready(2)
     assert alice.follow(alice.send("Are you back?")[1]).done["status"] == "done"  # type: ignore[index]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import re
+import statistics
 import threading
 import time
 import uuid
+from uuid import UUID
 
 import pytest
 
+from inference import config
+from inference.client import InferenceClient
 from tests.fleet import Fleet, Person, Viewed, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.model]
@@ -91,6 +95,23 @@ def test_stop_frees_the_slot_and_keeps_what_was_written(fleet: Fleet) -> None:
     assert sha256(viewed.content) == viewed.done["content_sha256"]
     wait_for(lambda: all(w["slots"] == w["free_slots"] for w in fleet.workers()), "all slots free again", 5.0)
     assert "stopped" in stored(alice, conversation).lower()
+
+
+def test_stop_ends_the_writing_within_a_second(fleet: Fleet) -> None:
+    """Median of five, from the press to the finish in the log, which follows the engine's letting go."""
+    alice = fleet.person()
+    client = InferenceClient(config.load({"REDIS_URL": fleet.env["REDIS_URL"]}))
+    took = []
+    for _ in range(5):
+        _, generation = alice.send(LONG)
+        wait_for(lambda: client.read(UUID(generation)).text("content"), "some text")  # noqa: B023
+        pressed_at = time.monotonic()
+        alice.stop(generation)
+        wait_for(lambda: client.standing(UUID(generation)).state == "finished", "the end")  # noqa: B023
+        took.append(time.monotonic() - pressed_at)
+        alice.follow(generation)
+    client.close()
+    assert statistics.median(took) < 1.0, took
 
 
 def test_stopped_answer_is_part_of_the_next_prompt_and_retry_writes_a_sibling(fleet: Fleet) -> None:

@@ -1,4 +1,4 @@
-"""The structs that cross processes: they come back as they went, bad ones are refused, threads may meet them at once."""
+"""The structs that cross processes: they come back as sent, bad ones are refused, threads may meet them together."""
 
 from __future__ import annotations
 
