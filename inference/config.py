@@ -39,6 +39,7 @@ class InferenceConfig:
     generation_seconds: float  # wall-clock cap of one answer
     prefix_wait_ms: int  # how long a generation waits for the worker that holds its conversation's prefix
     log_ttl_seconds: int  # how long a log outlives its end
+    metrics_port: int  # a worker's own Prometheus page, on all addresses; 0 = none
     hang_seconds: float  # a forward call that takes longer means the process is recycled
 
 
@@ -118,5 +119,6 @@ def load(env: Mapping[str, str] | None = None) -> InferenceConfig:
         generation_seconds=e.seconds("GENERATION_SECONDS", 1_800.0, low=1.0, high=86_400.0),
         prefix_wait_ms=e.integer("PREFIX_WAIT_MS", 300, low=0, high=60_000),
         log_ttl_seconds=e.integer("LOG_TTL_SECONDS", 900, low=10, high=604_800),
+        metrics_port=e.integer("WORKER_METRICS_PORT", 0, low=0, high=65_535),
         hang_seconds=e.seconds("WORKER_HANG_SECONDS", 120.0, low=1.0, high=3_600.0),
     )

@@ -1,6 +1,7 @@
-"""Metric names and buckets of a worker. Objects only: whoever measures observes them, whoever serves exports them.
+"""Metric names and buckets of a worker. Objects only: whoever measures observes them.
 
-The site's `/metrics` reads the workers' cards from Redis; these are the finer ones inside a worker process.
+The site's `/metrics` reads the workers' cards from Redis; these are the finer ones inside a worker process, which it
+shows itself on `WORKER_METRICS_PORT`.
 """
 
 from __future__ import annotations

@@ -57,6 +57,7 @@ class Fleet:
         self._given_env = env or {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._people: list[Person] = []
+        self.metrics_ports: list[int] = []
         self.env: dict[str, str] = {}
 
     def __enter__(self) -> Fleet:
@@ -89,7 +90,8 @@ class Fleet:
             **self._given_env,
         }
         for number in range(self._num_workers):
-            self.start_worker(f"gpu-{number + 1}")
+            self.metrics_ports.append(free_port())
+            self.start_worker(f"gpu-{number + 1}", WORKER_METRICS_PORT=str(self.metrics_ports[-1]))
         self.manage("prepare")
         self.start_site_worker()
         self.start_web()

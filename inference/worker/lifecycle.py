@@ -24,6 +24,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import msgspec
+import prometheus_client
 import structlog
 from celery import bootsteps, signals
 from celery.worker import state as celery_state
@@ -46,7 +47,7 @@ from inference.worker.workbench import Served
 
 log = structlog.get_logger(__name__)
 
-MAX_SAMPLER_THREADS = 16
+MAX_SAMPLER_THREADS = 4  # more fight over the interpreter's lock
 STORE_RETRY_SECONDS = 1.0
 LOOK_SECONDS = 0.2  # how soon a signal is noticed while the model loads
 
@@ -109,6 +110,8 @@ class ModelStep(bootsteps.StartStopStep):  # type: ignore[misc]
         self._num_slots = self._config.slots or entry.slots
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
             signal.signal(number, self._on_stop_signal)
+        if self._config.metrics_port:
+            self._serve_metrics(self._config.metrics_port)
         self._heartbeat = Heartbeat(self._registry, self._card)
         self._heartbeat.start()
         self._start_runtime(entry)
@@ -133,6 +136,12 @@ class ModelStep(bootsteps.StartStopStep):  # type: ignore[misc]
         if self._runtime is not None:
             self._runtime.accepts = False
         celery_state.should_stop = os.EX_OK
+
+    def _serve_metrics(self, port: int) -> None:
+        try:
+            prometheus_client.start_http_server(port)
+        except OSError as error:
+            _fail(f"WORKER_METRICS_PORT {port} cannot be used: {error.strerror}.")
 
     def _start_runtime(self, entry: CatalogEntry) -> None:
         global _runtime
@@ -236,7 +245,7 @@ class _Loading:
             loaded.backend,
             end_tokens=loaded.end_tokens,
             target_itl_ms=self._config.target_itl_ms,
-            sampler_threads=min(num_slots, device.usable_cores(), MAX_SAMPLER_THREADS),
+            sampler_threads=max(1, min(num_slots, device.usable_cores() // 2, MAX_SAMPLER_THREADS)),
         )
         self.card, self.notes, self.device = loaded.card, loaded.notes, loaded.device
         self.kit = loaded.kit.to_bytes()

@@ -10,11 +10,12 @@ import time
 import uuid
 from uuid import UUID
 
+import httpx
 import pytest
 
 from inference import config
 from inference.client import InferenceClient
-from tests.fleet import Fleet, Person, Viewed, wait_for
+from tests.fleet import MODEL, Fleet, Person, Viewed, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.model]
 
@@ -207,3 +208,12 @@ def test_ask_streams_in_the_terminal(fleet: Fleet) -> None:
     alice = fleet.person()
     said = fleet.manage("ask", "What is the capital of France?", "--user", alice.name, "--temperature", "0")
     assert "Paris" in said
+
+
+def test_worker_shows_what_it_measured(fleet: Fleet) -> None:
+    alice = fleet.person()
+    alice.follow(alice.send("Say hello.")[1])
+    said = httpx.get(f"http://127.0.0.1:{fleet.metrics_ports[0]}/metrics").text
+    counted = re.search(rf'^smolfleet_ttft_seconds_count{{model="{MODEL}"}} (\S+)$', said, re.MULTILINE)
+    assert counted is not None
+    assert float(counted[1]) >= 1
