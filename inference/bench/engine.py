@@ -35,7 +35,12 @@ class EngineBench:
             raise SystemExit(
                 f"{self.loaded.backend.num_slots} slots, fewer than {concurrency} streams: set WORKER_SLOTS."
             )
-        self.engine = Engine(self.loaded.backend, end_tokens=frozenset(), target_itl_ms=config.target_itl_ms)
+        self.engine = Engine(
+            self.loaded.backend,
+            end_tokens=frozenset(),
+            target_itl_ms=config.target_itl_ms,
+            min_copy_tokens=self.loaded.backend.min_copy_tokens,
+        )
         self.builder = PromptBuilder(self.loaded.kit)
         self.engine.start()
 

@@ -130,6 +130,11 @@ class LlamaBackend:
         return self._vocab_size
 
     @property
+    def min_copy_tokens(self) -> int:
+        """A prefix shorter than this is sooner read again than copied: in one pool a copy is a note, else a stream."""
+        return 8 if self._form.unified else 64
+
+    @property
     def model(self) -> Any:
         """The llama_model, for reading its vocabulary. Raises EngineError after close()."""
         self._check_open()

@@ -245,6 +245,7 @@ class _Loading:
             loaded.backend,
             end_tokens=loaded.end_tokens,
             target_itl_ms=self._config.target_itl_ms,
+            min_copy_tokens=loaded.backend.min_copy_tokens,
             sampler_threads=max(1, min(num_slots, device.usable_cores() // 2, MAX_SAMPLER_THREADS)),
         )
         self.card, self.notes, self.device = loaded.card, loaded.notes, loaded.device

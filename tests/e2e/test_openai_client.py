@@ -66,3 +66,9 @@ def test_leaving_client_frees_the_slot(client: openai.OpenAI, fleet: Fleet) -> N
             break
     stream.close()
     wait_for(lambda: all(w["slots"] == w["free_slots"] for w in fleet.workers()), "the slot is free again", 10.0)
+
+
+def test_what_all_prompts_begin_with_is_read_once(client: openai.OpenAI) -> None:
+    for text in ("What is the capital of Portugal?", "Why is the sky blue?"):
+        asked = client.chat.completions.create(model=MODEL, messages=question(text), max_tokens=4)  # type: ignore[call-overload]
+    assert asked.usage.prompt_tokens_details.cached_tokens >= 20
