@@ -235,12 +235,15 @@ class Viewed:
     tail: str = ""
     cursor: str = ""
     last_seq: int = 0
+    worker: str = ""  # who writes it, as its newest status says
     done: dict[str, Any] | None = None
     frames: list[Frame] = field(default_factory=list)
 
     def take(self, frame: Frame) -> None:
         self.frames.append(frame)
-        if frame.event == "delta":
+        if frame.event == "status":
+            self.worker = str(frame.data.get("worker") or self.worker)
+        elif frame.event == "delta":
             assert frame.data["seq"] > self.last_seq, (frame.data["seq"], self.last_seq)
             self.last_seq = frame.data["seq"]
             self.content += frame.data.get("content", "")
@@ -313,6 +316,15 @@ class Person:
                 elif not line and data:
                     yield Frame(event, json.loads("\n".join(data)), id_)
                     event, data, id_ = "", [], ""
+
+    def watch(self, generation: str, until: Callable[[Viewed], object]) -> Viewed:
+        """What one connection showed when `until` came true, or at its end."""
+        viewed = Viewed()
+        for frame in self.stream(generation):
+            viewed.take(frame)
+            if until(viewed):
+                break
+        return viewed
 
     def follow(self, generation: str, viewed: Viewed | None = None, seconds: float = 120.0) -> Viewed:
         """Watch until the end, connecting again as often as it takes, as a browser would."""

@@ -31,6 +31,11 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def is_begun(viewed: Viewed) -> bool:
+    """Some text has come, and whose it is is known."""
+    return bool(viewed.worker) and viewed.last_seq >= 5
+
+
 def is_whole(viewed: Viewed) -> bool:
     assert viewed.done is not None
     assert sha256(viewed.content) == viewed.done["content_sha256"], "the viewer's text differs from the stored one"
@@ -42,16 +47,9 @@ def test_killed_worker_at_token_40_ten_times_loses_and_repeats_nothing(fleet: Fl
     alice = fleet.person()
     for number in range(NUM_KILLS):
         _, generation = alice.send(f"{STORY} Chapter {number}.")
-        viewed = Viewed()
-        victim = ""
-        for frame in alice.stream(generation):
-            viewed.take(frame)
-            if frame.event == "status" and frame.data.get("worker"):
-                victim = str(frame.data["worker"])
-            if len(viewed.content.split()) >= KILL_AT_WORDS:
-                break
+        viewed = alice.watch(generation, lambda seen: seen.worker and len(seen.content.split()) >= KILL_AT_WORDS)
+        victim = viewed.worker
         assert viewed.done is None, "the answer ended before its worker could be killed"
-        assert victim, "no status named the worker"
         before = viewed.content
         fleet.kill(victim)
         fleet.start_worker(victim)  # comes back while the other one goes on with the answer
@@ -66,13 +64,8 @@ def test_killed_worker_at_token_40_ten_times_loses_and_repeats_nothing(fleet: Fl
 def test_terminated_worker_hands_its_answers_on(fleet: Fleet) -> None:
     alice = fleet.person()
     _, generation = alice.send(STORY)
-    viewed = Viewed()
-    victim = ""
-    for frame in alice.stream(generation):
-        viewed.take(frame)
-        victim = str(frame.data.get("worker") or victim) if frame.event == "status" else victim
-        if viewed.last_seq >= 5:
-            break
+    viewed = alice.watch(generation, is_begun)
+    victim = viewed.worker
     assert fleet.terminate(victim) == 0
     alice.follow(generation, viewed)
     assert viewed.done is not None and viewed.done["status"] == "done" and is_whole(viewed)
@@ -83,11 +76,7 @@ def test_terminated_worker_hands_its_answers_on(fleet: Fleet) -> None:
 def test_restarted_redis_hangs_nothing(fleet: Fleet) -> None:
     alice, bob = fleet.person(), fleet.person()
     _, first = alice.send(STORY)
-    viewed = Viewed()
-    for frame in alice.stream(first):
-        viewed.take(frame)
-        if viewed.last_seq >= 5:
-            break
+    viewed = alice.watch(first, is_begun)
     fleet.valkey.kill()
     _, during = bob.send("Say hello.")  # accepted while Redis is away: kept, entered later
     fleet.valkey.start()
@@ -100,11 +89,7 @@ def test_restarted_redis_hangs_nothing(fleet: Fleet) -> None:
 def test_wiped_redis_begins_the_answer_anew_and_mixes_nothing(fleet: Fleet) -> None:
     alice = fleet.person()
     _, generation = alice.send(STORY)
-    viewed = Viewed()
-    for frame in alice.stream(generation):
-        viewed.take(frame)
-        if viewed.last_seq >= 5:
-            break
+    viewed = alice.watch(generation, is_begun)
     with redis.Redis.from_url(fleet.env["REDIS_URL"]) as connection:
         connection.flushall()
     alice.follow(generation, viewed)
@@ -115,11 +100,7 @@ def test_wiped_redis_begins_the_answer_anew_and_mixes_nothing(fleet: Fleet) -> N
 def test_web_restart_in_the_middle_is_invisible(fleet: Fleet) -> None:
     alice = fleet.person()
     _, generation = alice.send(STORY)
-    viewed = Viewed()
-    for frame in alice.stream(generation):
-        viewed.take(frame)
-        if viewed.last_seq >= 5:
-            break
+    viewed = alice.watch(generation, is_begun)
     fleet.kill("web")
     fleet.start_web()
     fleet.wait_until_ready(2)
@@ -144,13 +125,8 @@ def test_dead_site_worker_only_delays_the_end(fleet: Fleet) -> None:
 def test_frozen_worker_that_wakes_up_writes_nothing(fleet: Fleet) -> None:
     alice = fleet.person()
     _, generation = alice.send(STORY)
-    viewed = Viewed()
-    victim = ""
-    for frame in alice.stream(generation):
-        viewed.take(frame)
-        victim = str(frame.data.get("worker") or victim) if frame.event == "status" else victim
-        if viewed.last_seq >= 5:
-            break
+    viewed = alice.watch(generation, is_begun)
+    victim = viewed.worker
     fleet.send_signal(victim, signal.SIGSTOP)
     try:
         alice.follow(generation, viewed)

