@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,12 +25,27 @@ from typing import Any
 import httpx
 import redis
 
-from chatsite.embedded import BundledPostgres, BundledValkey, free_port
+from chatsite.embedded import BundledPostgres, BundledValkey
 from chatsite.server_user import die_with_parent
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = "smollm2-135m"
 START_SECONDS = 120.0
+
+
+_held_ports: list[socket.socket] = []
+
+
+def held_port() -> int:
+    """A port of loopback that nobody else is given while this process lives, though a server may bind it meanwhile.
+
+    A socket bound with SO_REUSEADDR that never listens does that; a merely free port may be somebody's a second later.
+    """
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    _held_ports.append(holder)
+    return int(holder.getsockname()[1])
 
 
 def wait_for(reached: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
@@ -51,7 +67,7 @@ class Fleet:
         self.state_dir.chmod(0o711)
         self.valkey = BundledValkey(self.state_dir)
         self.postgres = BundledPostgres(self.state_dir, durable=False)
-        self.port = free_port()
+        self.port = held_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._num_workers = workers
         self._given_env = env or {}
@@ -90,7 +106,7 @@ class Fleet:
             **self._given_env,
         }
         for number in range(self._num_workers):
-            self.metrics_ports.append(free_port())
+            self.metrics_ports.append(held_port())
             self.start_worker(f"gpu-{number + 1}", WORKER_METRICS_PORT=str(self.metrics_ports[-1]))
         self.manage("prepare")
         self.start_site_worker()

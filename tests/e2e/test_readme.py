@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from chatsite.embedded import free_port
-from tests.fleet import ROOT
+from tests.fleet import ROOT, held_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.model, pytest.mark.timeout(600)]
 
@@ -93,7 +92,7 @@ def state_dir() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def up(state_dir: Path) -> Iterator[Up]:
-    running = start(state_dir, free_port())
+    running = start(state_dir, held_port())
     try:
         running.wait_for(r"^Ready: http://127\.0\.0\.1:\d+$", 180)
         yield running
@@ -140,7 +139,7 @@ def test_every_command_of_the_readme_runs(up: Up) -> None:
 
 
 def test_second_start_on_the_same_state_is_refused_with_one_sentence(up: Up, state_dir: Path) -> None:
-    for other in (start(state_dir, free_port()), start(state_dir, up.port)):
+    for other in (start(state_dir, held_port()), start(state_dir, up.port)):
         assert other.process.wait(60) != 0
         assert other.process.stdout is not None
         lines = [line for line in other.process.stdout if "make" not in line]
@@ -153,7 +152,7 @@ def test_next_start_finds_all_data_again_and_says_no_password(up: Up, state_dir:
     run(".venv/bin/python manage.py ask 'Say hello.'", up)
     end(up)
     assert "Stopped." in "".join(up.said)
-    again = start(state_dir, free_port())
+    again = start(state_dir, held_port())
     try:
         again.wait_for(r"^Ready: ", 180)
         assert not re.search(r"password", "".join(again.said), re.IGNORECASE)
