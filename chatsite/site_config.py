@@ -27,7 +27,6 @@ class SiteConfig:
     max_completion_tokens: int = 4_096  # of one answer
     max_streams_per_user: int = 32  # open SSE and WebSocket streams of one user in one web process
     stream_buffer_bytes: int = 256 * 1024  # a viewer that does not read costs at most this much
-    keep_generations_days: int = 0  # accounts of API use older than this are deleted; 0 = kept
     metrics_token: str = ""  # bearer token of /metrics; "" = loopback alone may read it
 
     def replace(self, **changes: object) -> SiteConfig:
@@ -58,6 +57,5 @@ def load(env: Mapping[str, str]) -> SiteConfig:
         max_completion_tokens=e.integer("MAX_COMPLETION_TOKENS", d.max_completion_tokens, low=1, high=1_000_000),
         max_streams_per_user=e.integer("MAX_STREAMS_PER_USER", d.max_streams_per_user, low=1, high=100_000),
         stream_buffer_bytes=e.integer("STREAM_BUFFER_BYTES", d.stream_buffer_bytes, low=16_384, high=16_777_216),
-        keep_generations_days=e.integer("KEEP_GENERATIONS_DAYS", d.keep_generations_days, low=0, high=36_500),
         metrics_token=e.text("METRICS_TOKEN", d.metrics_token),
     )
