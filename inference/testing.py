@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from inference.engine.backend import LogitRows
+from inference.engine.backend import LogitRows, SlotState
 from inference.engine.batch import Batch
+from inference.engine.excerpt import Excerpt
 from inference.errors import EngineError
 
 _MASK = (1 << 64) - 1
@@ -60,10 +61,14 @@ class ScriptedBackend:
 
     Faults and timing, forwards counted from 1:
 
-    - `delay_seconds` per forward; `gate`, when given, must be set for a forward to go on (`forwards_begun` and
-      `wait_for_forward` tell that one stands before it);
+    - `delay_seconds` per forward, spent in `logits` when `is_async`; `gate`, when given, must be set for a forward to
+      go on (`forwards_begun` and `wait_for_forward` tell that one stands before it);
     - `fail_forwards` numbers and `fail_when` (sees the batch's pieces) make a forward raise EngineError, when
       `fails_late` only in `logits()`, and spoil the KV on board; `crash_forwards` raise RuntimeError;
+    - more tokens in all slots than `pool_tokens` make a forward raise EngineError with code 1, nothing evaluated
+      (`num_overfull` counts these);
+    - `excerpt_width`: rows come as excerpts of blocks so wide, as many blocks as there are half of;
+    - `refuses_states`: nothing that was saved can be restored;
     - `nan_rows`: (forward, row); `nan_when` sees the history of a row.
 
     `pieces` lists per successful forward what it held.
@@ -74,6 +79,8 @@ class ScriptedBackend:
         *,
         num_slots: int = 4,
         context_tokens: int = 256,
+        pool_tokens: int | None = None,
+        is_async: bool = False,
         max_batch_tokens: int = 64,
         vocab_size: int = 97,
         end_token: int = 0,
@@ -87,9 +94,14 @@ class ScriptedBackend:
         crash_forwards: Collection[int] = (),
         nan_rows: Collection[tuple[int, int]] = (),
         nan_when: Callable[[Sequence[int]], bool] | None = None,
+        refuses_states: bool = False,
+        excerpt_width: int = 0,
+        wants_low_slots: bool = False,
     ) -> None:
         self.num_slots = num_slots
         self.context_tokens = context_tokens
+        self.pool_tokens = num_slots * context_tokens if pool_tokens is None else pool_tokens
+        self.is_async = is_async
         self.max_batch_tokens = max_batch_tokens
         self.vocab_size = vocab_size
         self.end_token = end_token
@@ -106,8 +118,15 @@ class ScriptedBackend:
         self.forwards_begun = 0
         self.pieces: list[tuple[Piece, ...]] = []
         self.num_copied_tokens = 0
+        self.num_restored_tokens = 0
+        self.num_overfull = 0
+        self.refuses_states = refuses_states
+        self.excerpt_width = excerpt_width
+        self.wants_low_slots = wants_low_slots
+        self.whole_slots: set[int] = set()
         self.is_closed = False
         self._memory = [_SlotMemory() for _ in range(num_slots)]
+        self._computed = np.zeros((0, vocab_size), np.float32)
         self._rows: list[int] = []  # slots whose last position's logits were asked for
         self._late_error: EngineError | None = None
         self._thread: int | None = None
@@ -124,11 +143,15 @@ class ScriptedBackend:
             self._begun.notify_all()
         if self.gate is not None:
             assert self.gate.wait(_GATE_DEADLINE_SECONDS), "the gate stayed shut"
-        if self.delay_seconds:
+        if self.delay_seconds and not self.is_async:
             time.sleep(self.delay_seconds)
         if number in self.crash_forwards:
             raise RuntimeError(f"forward {number} crashed as scripted")
         self._late_error = None
+        num_held = sum(len(memory.tokens) for memory in self._memory) + sum(len(piece.tokens) for piece in pieces)
+        if num_held > self.pool_tokens:
+            self.num_overfull += 1
+            raise EngineError(f"forward {number} found no room for {num_held} tokens", code=1)
         if number in self.fail_forwards or (self.fail_when is not None and self.fail_when(pieces)):
             for piece in pieces:
                 self._memory[piece.slot].is_spoilt = True
@@ -146,6 +169,8 @@ class ScriptedBackend:
     def logits(self) -> LogitRows:
         self._check_thread()
         assert self.forwards_begun, "logits before any forward"
+        if self.delay_seconds and self.is_async:
+            time.sleep(self.delay_seconds)
         if self._late_error is not None:
             raise self._late_error
         rows = np.empty((len(self._rows), self.vocab_size), np.float32)
@@ -154,7 +179,14 @@ class ScriptedBackend:
             rows[index] = self._row(memory)
             if (self.forwards_begun, index) in self.nan_rows or (self.nan_when and self.nan_when(memory.tokens)):
                 rows[index, self.vocab_size // 2] = np.nan
-        return rows
+        if not self.gives_excerpts:
+            return rows
+        self._computed = rows
+        shown = rows.copy()
+        for index, slot in enumerate(self._rows):
+            if slot not in self.whole_slots:
+                shown[index] = np.nan  # nobody may read what is not handed over
+        return shown
 
     def remove_range(self, slot: int, start: int, end: int = -1) -> None:
         self._check_thread()
@@ -178,6 +210,49 @@ class ScriptedBackend:
         goal.tokens = origin.tokens[:length]
         goal.hashes = origin.hashes[:length]
         self.num_copied_tokens += length
+        self._check_pool()
+
+    @property
+    def gives_excerpts(self) -> bool:
+        return self.excerpt_width > 0
+
+    def set_whole(self, slot: int, is_whole: bool) -> None:
+        self._check_thread()
+        (self.whole_slots.add if is_whole else self.whole_slots.discard)(slot)
+
+    def excerpt(self, rows: Sequence[int]) -> Excerpt:
+        assert not any(self._rows[i] in self.whole_slots for i in rows), "asked for excerpts of whole rows"
+        width = self.excerpt_width
+        logits = self._computed[list(rows)].astype(np.float64)
+        blocks = self._computed[list(rows)].reshape(len(rows), -1, width)
+        maxima = blocks.max(axis=2)
+        order = (-maxima).argsort(axis=1)[:, : max(1, blocks.shape[1] // 2)]
+        softmax = np.exp(logits - logits.max(axis=1, keepdims=True))
+        softmax /= softmax.sum(axis=1, keepdims=True)
+        return Excerpt(
+            np.take_along_axis(blocks, order[:, :, None], axis=1).reshape(len(rows), -1),
+            np.take_along_axis(maxima, order, axis=1),
+            order.astype(np.int32),
+            softmax.reshape(blocks.shape)[np.arange(len(rows)), order[:, 0]].astype(np.float32),
+        )
+
+    def save(self, slot: int) -> SlotState:
+        self._check_thread()
+        memory = self._memory[slot]
+        assert not memory.is_spoilt, slot
+        return np.array(memory.tokens, np.int32).view(np.uint8)
+
+    def restore(self, slot: int, state: SlotState) -> bool:
+        self._check_thread()
+        assert not self._memory[slot].tokens, f"slot {slot} is not empty"
+        if self.refuses_states:
+            return False
+        self._memory[slot] = _SlotMemory()
+        for token in state.view(np.int32).tolist():
+            self._memory[slot].append(token)
+        self.num_restored_tokens += len(self._memory[slot].tokens)
+        self._check_pool()
+        return True
 
     def close(self) -> None:
         self._check_thread()
@@ -246,6 +321,10 @@ class ScriptedBackend:
             if 0 <= num_done <= len(answer) and tuple(history) == (*prompt, *answer[:num_done]):
                 return answer[num_done] if num_done < len(answer) else self.end_token
         return self.script(history) if self.script is not None else None
+
+    def _check_pool(self) -> None:
+        num_held = sum(len(memory.tokens) for memory in self._memory)
+        assert num_held <= self.pool_tokens, f"{num_held} tokens in a pool of {self.pool_tokens}"
 
     def _check_thread(self) -> None:
         if self._thread is None:

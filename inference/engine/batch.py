@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -9,12 +11,14 @@ import numpy.typing as npt
 class Batch:
     """Arrays of fixed capacity, filled anew each step without allocation.
 
-    `tokens`, `positions`, `slots` (int32) and `wants_logits` (int8) are views of length `num_tokens`.
+    `tokens`, `positions`, `slots` (int32) and `wants_logits` (int8) are views of length `num_tokens`. The first
+    `num_rows` are single tokens of different slots, by rising slot, each with logits.
     """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.num_tokens = 0
+        self.num_rows = 0
         self.num_logit_rows = 0
         self._tokens = np.zeros(capacity, np.int32)
         self._positions = np.zeros(capacity, np.int32)
@@ -23,6 +27,7 @@ class Batch:
 
     def clear(self) -> None:
         self.num_tokens = 0
+        self.num_rows = 0
         self.num_logit_rows = 0
 
     @property
@@ -42,6 +47,17 @@ class Batch:
             self._wants_logits[end - 1] = 1
             self.num_logit_rows += 1
         self.num_tokens = end
+
+    def add_rows(self, slots: Sequence[int], tokens: Sequence[int], positions: Sequence[int]) -> None:
+        """Begin with one token each of several slots, which rise, all with logits: the decode rows, in one go."""
+        assert self.num_tokens == 0, "rows come before chunks"
+        start, end = 0, len(slots)
+        assert end <= self.capacity, (end, self.capacity)
+        self._tokens[start:end] = tokens
+        self._positions[start:end] = positions
+        self._slots[start:end] = slots
+        self._wants_logits[start:end] = 1
+        self.num_rows = self.num_logit_rows = self.num_tokens = end
 
     @property
     def tokens(self) -> npt.NDArray[np.int32]:

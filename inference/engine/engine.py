@@ -21,11 +21,11 @@ import structlog
 
 from inference.engine.backend import Backend
 from inference.engine.loop import StepLoop, facts_of
-from inference.engine.prefix_cache import MIN_COPY_TOKENS
+from inference.engine.prefix_cache import MIN_COPY_TOKENS, MIN_HOST_TOKENS
 from inference.engine.sequence import Sequence
 from inference.engine.stats import EngineStats
 from inference.engine.submission import Ended, Output, Reading, Sink, Submission, Token
-from inference.errors import ConfigError, EngineError, EngineStopped, InvalidRequest, PromptTooLong
+from inference.errors import ConfigError, EngineDied, EngineStopped, InvalidRequest, PromptTooLong
 from inference.protocol import ErrorFacts, FinishReason
 
 __all__ = ["Ended", "Engine", "EngineStats", "Output", "Reading", "Sink", "Submission", "Token"]
@@ -34,7 +34,11 @@ log = structlog.get_logger(__name__)
 
 
 class Engine:
-    """Raises ConfigError when the backend's batch has no room for a prompt token beside a row of every slot."""
+    """Prefixes of at least `min_host_tokens` that have to leave their slot are kept in host memory, in at most
+    `host_cache_bytes`.
+
+    Raises ConfigError when the backend's batch has no room for a prompt token beside a row of every slot.
+    """
 
     def __init__(
         self,
@@ -43,8 +47,12 @@ class Engine:
         end_tokens: frozenset[int],
         target_itl_ms: float,
         min_chunk_tokens: int = 16,
+        gather_steps: int = 0,
         min_copy_tokens: int = MIN_COPY_TOKENS,
+        min_host_tokens: int = MIN_HOST_TOKENS,
+        host_cache_bytes: int = 0,
         sampler_threads: int = 1,
+        dry_breakers: frozenset[int] = frozenset(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if backend.max_batch_tokens <= backend.num_slots:
@@ -54,15 +62,20 @@ class Engine:
             )
         self._clock = clock
         self._num_slots = backend.num_slots
-        self._context_tokens = backend.context_tokens
+        self._context_tokens = min(backend.context_tokens, backend.pool_tokens)  # so one alone always has room
+        self._pool_tokens = backend.pool_tokens
         self._vocab_size = backend.vocab_size
         self._loop = StepLoop(
             backend,
             end_tokens=end_tokens,
             target_itl_ms=target_itl_ms,
             min_chunk_tokens=min_chunk_tokens,
+            gather_steps=gather_steps,
             min_copy_tokens=min_copy_tokens,
+            min_host_tokens=min_host_tokens,
+            host_cache_bytes=host_cache_bytes,
             sampler_threads=sampler_threads,
+            dry_breakers=dry_breakers,
             clock=clock,
             deliver_one=self._deliver_one,
         )
@@ -94,7 +107,8 @@ class Engine:
         Raises:
             EngineStopped: the engine is stopping, stopped or dead; nothing was taken in.
             PromptTooLong: the prompt leaves no room for a single token of an answer.
-            InvalidRequest: no prompt, an id outside the vocabulary, or a key that is already in work.
+            InvalidRequest: no prompt, an id outside the vocabulary, more shared tokens than the prompt has, or a key
+                that is already in work.
         """
         self._check(submission)
         with self._lock:
@@ -160,9 +174,16 @@ class Engine:
             num_decoded_tokens=totals.num_decoded_tokens,
             num_prefilled_tokens=totals.num_prefilled_tokens,
             num_cached_tokens=totals.num_cached_tokens,
+            num_host_restored_tokens=totals.num_host_restored_tokens,
+            num_evictions=totals.num_evictions,
+            num_preemptions=totals.num_preemptions,
+            num_held_tokens=self._loop.num_held_tokens,
+            pool_tokens=self._pool_tokens,
+            host_cache_bytes=self._loop.host_cache_bytes,
             num_steps=totals.num_steps,
             num_failed_forwards=totals.num_failed_forwards,
             num_bad_rows=totals.num_bad_rows,
+            num_undecided_rows=totals.num_undecided_rows,
             seconds_since_step=since,
             last_step_seconds=totals.last_step_seconds,
             forward_seconds_total=totals.forward_seconds,
@@ -180,6 +201,9 @@ class Engine:
             raise InvalidRequest(f"max_tokens must be at least 1, not {submission.max_tokens}.", param="max_tokens")
         if num_prompt >= self._context_tokens:
             raise PromptTooLong(prompt_tokens=num_prompt, limit_tokens=self._context_tokens - 1)
+        if not 0 <= submission.num_shared <= num_prompt:
+            raise InvalidRequest(f"{submission.num_shared} of {num_prompt} prompt tokens cannot be shared.")
+        submission.plan.check_vocab(self._vocab_size)
         if num_prompt + num_generated > self._context_tokens:
             raise InvalidRequest(f"{num_prompt} + {num_generated} tokens are more than the context holds.")
         for ids in (submission.prompt, submission.generated):
@@ -200,7 +224,7 @@ class Engine:
                 self.step()
         except Exception as error:  # the edge of the thread: whatever it was, nobody may be left waiting
             log.exception("engine died", error=type(error).__name__)
-            self._error = facts_of(EngineError("The engine stopped unexpectedly."))
+            self._error = facts_of(EngineDied("The engine stopped unexpectedly."))
         finally:
             self._close()
 

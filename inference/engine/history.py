@@ -1,6 +1,7 @@
-"""The token ids of one sequence, prompt and generated, and how often each generated id came.
+"""The token ids of one sequence, prompt and generated, how often each generated id came, and what repeats in them.
 
-Owned by the sequence; the sampler reads it for penalties and for the number of the next draw. Engine thread only.
+Owned by the sequence; the sampler reads it for penalties and for the number of the next draw. The engine's thread
+writes it; while the sampler works on a row, the thread that has the row reads it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inference.engine.backend import TokenIds
+from inference.engine.dry import Repeats
 
 
 class TokenHistory:
@@ -22,6 +24,7 @@ class TokenHistory:
         self._ids[: self.num_prompt] = prompt
         self._ids[self.num_prompt : self.num_tokens] = generated
         # Counted one by one as tokens come: counting afresh each step would cost a sort of the whole answer.
+        self._repeats = Repeats()
         self._counts_generated = counts_generated
         self._place_of: dict[int, int] = {}
         self._counted_ids = np.zeros(16, np.int64)
@@ -48,6 +51,10 @@ class TokenHistory:
         """The newest `count` ids, or all when there are fewer; a view."""
         return self._ids[max(0, self.num_tokens - count) : self.num_tokens]
 
+    @property
+    def newest(self) -> int:
+        return int(self._ids[self.num_tokens - 1])
+
     def append(self, token: int) -> None:
         assert self.num_tokens < len(self._ids), self.num_tokens
         self._ids[self.num_tokens] = token
@@ -60,6 +67,11 @@ class TokenHistory:
         assert self._counts_generated
         num_distinct = len(self._place_of)
         return self._counted_ids[:num_distinct], self._counts[:num_distinct]
+
+    def repeats(self) -> Repeats:
+        """What repeats at the end; brought up to date here, so that only those who ask pay for it."""
+        self._repeats.follow(self.ids)
+        return self._repeats
 
     def _count(self, token: int) -> None:
         place = self._place_of.get(token)

@@ -6,14 +6,16 @@ Knows nothing of the backend. The scheduler reads it, the engine alone changes i
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import Literal
 from uuid import UUID
 
+from inference.engine.excerpt import is_enough_for
 from inference.engine.history import TokenHistory
 from inference.engine.submission import Sink, Submission
 
 
 class SequenceStatus(Enum):
-    WAITING = auto()  # has no slot yet
+    WAITING = auto()  # has no slot: not yet, or not any more
     PREFILL = auto()  # its prompt (or, after a failed forward, all of it) is being read
     DECODE = auto()  # exactly one token, the newest, is not evaluated yet
     ENDED = auto()
@@ -21,14 +23,22 @@ class SequenceStatus(Enum):
 
 _LEGAL_MOVES = {
     SequenceStatus.WAITING: {SequenceStatus.PREFILL, SequenceStatus.ENDED},
-    SequenceStatus.PREFILL: {SequenceStatus.DECODE, SequenceStatus.PREFILL, SequenceStatus.ENDED},
-    SequenceStatus.DECODE: {SequenceStatus.PREFILL, SequenceStatus.ENDED},
+    SequenceStatus.PREFILL: {
+        SequenceStatus.WAITING,
+        SequenceStatus.DECODE,
+        SequenceStatus.PREFILL,
+        SequenceStatus.ENDED,
+    },
+    SequenceStatus.DECODE: {SequenceStatus.WAITING, SequenceStatus.PREFILL, SequenceStatus.ENDED},
     SequenceStatus.ENDED: set[SequenceStatus](),
 }
 
 
 class Sequence:
-    """`num_evaluated` of its tokens are in its slot's KV; `arrival` is its rank by time of submission."""
+    """`num_evaluated` of its tokens are in its slot's KV; `arrival` is its rank by time of submission.
+
+    `context_tokens` is the most it may ever have, prompt and answer together.
+    """
 
     def __init__(self, submission: Submission, *, context_tokens: int, arrival: int, arrived_at: float) -> None:
         num_given = len(submission.prompt) + len(submission.generated)
@@ -36,6 +46,9 @@ class Sequence:
         self.plan = submission.plan
         self.max_tokens = submission.max_tokens
         self.salt = submission.salt
+        self.num_shared = submission.num_shared
+        self.constraint = submission.constraint
+        self.wants_whole_rows = submission.constraint is not None or not is_enough_for(submission.plan)
         self.priority = submission.priority
         self.sink: Sink = submission.sink
         self.arrival = arrival
@@ -51,10 +64,12 @@ class Sequence:
         self.num_submitted = num_given  # tokens that came with the submission
         self.num_evaluated = 0
         self.num_cached = 0  # prompt tokens found in the prefix cache when it was seated
+        self.num_to_read = 0  # pending tokens when it was seated
         self.last_chunk_step = 0  # the step that last prefilled some of it
+        self.num_preemptions = 0  # times it had to give up its slot; it keeps its tokens, and goes on where it was
         self.num_failures = 0  # forward calls with it on board that failed
         self.is_suspect = False  # was on board of a failed forward and has not been recomputed since
-        self._context_tokens = context_tokens
+        self.context_tokens = context_tokens
 
     @property
     def num_tokens(self) -> int:
@@ -66,9 +81,16 @@ class Sequence:
         return self.history.num_tokens - self.num_evaluated
 
     @property
+    def full_by(self) -> Literal["", "max_tokens", "context"]:
+        """Why the answer must end here: `max_tokens` are there, or the context holds no more. "" when it need not."""
+        if self.history.num_generated >= self.max_tokens:
+            return "max_tokens"
+        return "context" if self.history.num_tokens >= self.context_tokens else ""
+
+    @property
     def is_full(self) -> bool:
-        """Whether the answer must end here: `max_tokens` are there, or the context holds no more."""
-        return self.history.num_generated >= self.max_tokens or self.history.num_tokens >= self._context_tokens
+        """Whether the answer must end here."""
+        return self.full_by != ""
 
     @property
     def is_ended(self) -> bool:

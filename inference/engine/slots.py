@@ -3,8 +3,7 @@
 Owns the record, not the memory: the engine does to the backend what it writes down here, and writes it down only after
 the backend did it. Knows nothing of models or policy. Engine thread only.
 
-KV is reserved by the slot: a holder has all `context_tokens` of its slot to itself, so a seated sequence can always go
-on to the end of its context and nobody has to be preempted for room.
+The backend may hold less in all than slots x context; how many tokens fit is `admission.py`'s to count.
 """
 
 from __future__ import annotations
@@ -17,14 +16,20 @@ from inference.engine.backend import TokenIds
 
 
 class Slot:
-    """One seat. Its token ids outlive the holder: they are the prefix cache, usable by the same `salt` alone."""
+    """One seat. Its token ids outlive the holder: they are the prefix cache. The first `num_shared` positions are
+    anybody's, those that follow usable by the same `salt` alone.
+
+    `num_filed` of its ids have stood as they are since the prefix cache last looked.
+    """
 
     def __init__(self, index: int, context_tokens: int) -> None:
         self.index = index
         self.holder: UUID | None = None
         self.salt = ""
+        self.num_shared = 0
         self.last_used = 0  # ticks of the pool's own clock
         self.num_tokens = 0
+        self.num_filed = 0
         self._ids = np.zeros(context_tokens, np.int32)
 
     @property
@@ -50,6 +55,7 @@ class Slot:
         """Write down that only the first `length` positions are left."""
         assert 0 <= length <= self.num_tokens, (self.index, length, self.num_tokens)
         self.num_tokens = length
+        self.num_filed = min(self.num_filed, length)
 
 
 class SlotPool:
@@ -73,12 +79,19 @@ class SlotPool:
     def num_free(self) -> int:
         return sum(slot.is_free for slot in self._slots)
 
-    def take(self, slot: Slot, holder: UUID, salt: str) -> None:
-        """Seat `holder`. What the slot still holds must be of the same salt."""
+    @property
+    def num_tokens(self) -> int:
+        """What all slots hold; a position that several hold through a copy counts once for each."""
+        return sum(slot.num_tokens for slot in self._slots)
+
+    def take(self, slot: Slot, holder: UUID, salt: str, num_shared: int = 0) -> None:
+        """Seat `holder`. What the slot still holds must be anybody's, or of the same salt."""
         assert slot.is_free, (slot.index, slot.holder, holder)
-        assert slot.num_tokens == 0 or slot.salt == salt, "cached tokens of another salt"
+        is_same = slot.salt == salt and slot.num_shared == num_shared
+        assert is_same or slot.num_tokens <= min(slot.num_shared, num_shared), "cached tokens of another salt"
         slot.holder = holder
         slot.salt = salt
+        slot.num_shared = num_shared
         self.touch(slot)
 
     def release(self, slot: Slot) -> None:
@@ -98,5 +111,5 @@ class SlotPool:
         assert len(holders) == len(set(holders)), "one holder in two slots"
         for index, slot in enumerate(self._slots):
             assert slot.index == index, (slot.index, index)
-            assert 0 <= slot.num_tokens <= slot.num_tokens + slot.num_room, index
+            assert 0 <= slot.num_filed <= slot.num_tokens <= slot.num_tokens + slot.num_room, index
             assert slot.last_used <= self._ticks, index

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 from uuid import UUID
 
 from inference.engine.backend import TokenIds
+from inference.engine.constraint import Constraint
 from inference.engine.sampling import SamplerPlan
 from inference.protocol import ErrorFacts, FinishReason
 
@@ -28,20 +30,30 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class Logprobs:
+    """Natural logs of the probabilities before penalties and filters: of the chosen token and of the best ones."""
+
+    chosen: float
+    top: tuple[tuple[int, float], ...]  # token id, logprob; best first
+
+
+@dataclass(frozen=True)
 class Token:
     """The next token of the answer. An end-of-generation token is not delivered: Ended(STOP) comes in its place."""
 
     id: int
+    logprobs: Logprobs | None = None  # where the plan asks for them
 
 
 @dataclass(frozen=True)
 class Ended:
     """Always the last output. `num_cached` tokens of the prompt came from the prefix cache; `error` with ERROR, and
-    with CANCELLED when it was the engine that stopped."""
+    with CANCELLED when it was the engine that stopped. `cut` says which limit made the reason LENGTH."""
 
     reason: FinishReason
     num_cached: int
     error: ErrorFacts | None
+    cut: Literal["", "max_tokens", "context"] = ""
 
 
 Output = Reading | Token | Ended
@@ -53,7 +65,8 @@ class Submission:
     """One generation for the engine. `generated` are tokens of earlier attempts: they are read, not delivered again.
 
     `max_tokens` counts all of the answer, `generated` included. `priority` 0 is a person waiting; larger is less
-    urgent. Cached tokens are shared only between submissions of the same `salt`.
+    urgent. Cached tokens are shared only between submissions of the same `salt`, but for the first `num_shared` of
+    the prompt, which hold nothing of any person's. `constraint`, already past `generated`, says what may come next.
     """
 
     key: UUID
@@ -64,3 +77,5 @@ class Submission:
     salt: str
     priority: int
     sink: Sink
+    num_shared: int = 0
+    constraint: Constraint | None = None

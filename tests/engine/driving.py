@@ -60,6 +60,7 @@ def submit(
     max_tokens: int = 8,
     salt: str = "",
     priority: int = 0,
+    num_shared: int = 0,
     key: UUID | None = None,
     sink: Sink | None = None,
 ) -> Answer:
@@ -74,6 +75,7 @@ def submit(
             salt=salt,
             priority=priority,
             sink=sink or answer,
+            num_shared=num_shared,
         )
     )
     return answer
@@ -98,5 +100,5 @@ def alone(prompt: Iterable[int], *, backend: dict[str, object] | None = None, **
 
 def slot_contents(engine: Engine, backend: ScriptedBackend) -> None:
     """The engine's record of every slot equals what the backend really holds."""
-    for slot in engine._loop._pool.all:
+    for slot in engine._loop._admission._pool.all:
         assert slot.ids.tolist() == backend.tokens_in(slot.index), slot.index

@@ -93,6 +93,22 @@ def test_cache_is_apart_between_salts():
         assert answer.tokens == alone(prompt)
 
 
+def test_shared_beginning_is_anybodys_and_the_rest_is_not():
+    engine = make_engine(ScriptedBackend(), min_copy_tokens=1)
+    system = list(range(1, 21))
+    for salt, rest, num_cached in [
+        ("anna", [30, 31, 32], 0),
+        ("ben", [30, 31, 33], 20),  # what anna said is not ben's to find, though it is the same
+        ("anna", [30, 31, 34], 22),
+        ("ben", [30, 31, 35], 22),
+        ("carl", [], 19),
+    ]:
+        answer = submit(engine, [*system, *rest], salt=salt, num_shared=20)
+        run(engine)
+        assert answer.ended.num_cached == num_cached, salt
+        assert answer.tokens == alone([*system, *rest])
+
+
 def test_shared_prefix_of_a_running_sequence_is_copied():
     backend = ScriptedBackend(num_slots=3)
     engine = make_engine(backend, min_copy_tokens=8)
@@ -115,7 +131,7 @@ def test_two_sequences_of_one_conversation_have_a_slot_each():
     run(engine)
     pair = [submit(engine, prompt, max_tokens=20), submit(engine, prompt, max_tokens=20)]
     engine.step()
-    held = [s.holder for s in engine._loop._pool.all if s.holder]
+    held = [s.holder for s in engine._loop._admission._pool.all if s.holder]
     assert sorted(held) == sorted(a.key for a in pair)
     run(engine)
     assert pair[0].tokens == pair[1].tokens == alone(prompt, max_tokens=20)
@@ -126,7 +142,7 @@ def test_context_full_ends_with_length():
     answer = submit(engine, range(1, 21), max_tokens=1000)
     run(engine)
     assert len(answer.tokens) == 4
-    assert answer.ended.reason is FinishReason.LENGTH
+    assert (answer.ended.reason, answer.ended.cut) == (FinishReason.LENGTH, "context")
 
 
 @pytest.mark.parametrize("num_prompt", [1, 22, 23])
@@ -142,7 +158,7 @@ def test_max_tokens_ends_with_length():
     answer = submit(engine, [1, 2, 3], max_tokens=5)
     run(engine)
     assert len(answer.tokens) == 5
-    assert answer.ended.reason is FinishReason.LENGTH
+    assert (answer.ended.reason, answer.ended.cut) == (FinishReason.LENGTH, "max_tokens")
 
 
 def test_end_token_is_not_delivered():
@@ -152,6 +168,7 @@ def test_end_token_is_not_delivered():
     assert answer.tokens == [7, 8, 9]
     assert answer.ended.reason is FinishReason.STOP
     assert answer.ended.error is None
+    assert answer.ended.cut == ""
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -277,6 +294,9 @@ def test_priority_goes_first_and_waiting_makes_urgent():
         ([1], {"max_tokens": 0}, InvalidRequest),
         ([1] * 256, {}, PromptTooLong),
         ([1] * 200, {"generated": [1] * 57}, InvalidRequest),
+        ([1, 2], {"num_shared": 3}, InvalidRequest),
+        ([1, 2], {"num_shared": -1}, InvalidRequest),
+        ([1], {"plan": SamplerPlan(logit_bias=((97, 1.0),))}, InvalidRequest),
     ],
 )
 def test_impossible_submission_is_refused_at_once(prompt, options, error):

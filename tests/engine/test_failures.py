@@ -210,12 +210,12 @@ def test_dead_thread_ends_everybody_and_says_so():
     for waiter in waiters:
         assert waiter.has_ended.wait(10)
         assert waiter.ended.reason is FinishReason.ERROR
-        assert waiter.ended.error.code == "engine_error"
+        assert waiter.ended.error.code == "engine_died"
     assert len(waiters[0].tokens) == 2, "what was sampled before the crash is delivered"
     assert engine.stop(10)
     stats = engine.stats()
     assert not stats.is_alive
-    assert stats.error.code == "engine_error"
+    assert stats.error.code == "engine_died"
     assert stats.num_free_slots == 0
     assert backend.is_closed
     with pytest.raises(EngineStopped):

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from inference.engine.sampling import SamplerPlan, seed_of
+from inference.engine.sampling import SamplerPlan, seed_of, uniforms
 from inference.errors import InvalidRequest
 from inference.protocol import SamplingParams
 
@@ -43,6 +43,11 @@ def test_what_is_set_is_kept():
         {"presence_penalty": 3.0},
         {"frequency_penalty": float("inf")},
         {"seed": 2**64},
+        {"typical_p": 0.0},
+        {"dry_multiplier": -1.0},
+        {"dry_base": 0.5},
+        {"dry_allowed_length": 0},
+        {"logit_bias": ((3, 101.0),)},
     ],
 )
 def test_value_out_of_range_is_named(bad):
@@ -82,3 +87,39 @@ def test_seed_of_a_generation_is_fixed_and_its_own():
     assert len({seed_of(i) for i in ids}) == len(set(ids))
     assert seed_of(ids[0]) == seed_of(UUID(str(ids[0])))
     assert all(0 <= seed_of(i) < 2**64 for i in ids)
+
+
+def test_all_that_params_say_is_in_the_plan():
+    params = SamplingParams(
+        typical_p=0.9,
+        dry_multiplier=0.8,
+        dry_base=1.5,
+        dry_allowed_length=3,
+        logit_bias={9: -100.0, 4: 2.0},
+        ignore_eos=True,
+        logprobs=5,
+    )
+    plan = SamplerPlan.of(params)
+    assert (plan.typical_p, plan.dry_multiplier, plan.dry_base, plan.dry_allowed_length) == (0.9, 0.8, 1.5, 3)
+    assert plan.logit_bias == ((4, 2.0), (9, -100.0))
+    assert plan.ignores_end
+    assert plan.num_logprobs == 5
+
+
+def test_logprobs_out_of_range_are_named():
+    with pytest.raises(InvalidRequest, match="logprobs"):
+        SamplerPlan(num_logprobs=21)
+
+
+def test_bias_of_a_token_outside_the_vocabulary_is_refused_by_name():
+    plan = SamplerPlan(logit_bias=((4, 1.0), (100, 1.0)))
+    plan.check_vocab(101)
+    with pytest.raises(InvalidRequest, match="token 100"):
+        plan.check_vocab(100)
+
+
+def test_draws_of_many_rows_are_those_of_each():
+    plans = [SamplerPlan(seed=seed) for seed in (0, 1, -1, 2**63, 2**64 - 1, 12345)]
+    positions = [0, 1, 7, 100, 2**20, 3]
+    expected = [plan.uniform(position) for plan, position in zip(plans, positions, strict=True)]
+    assert uniforms(plans, positions).tolist() == expected

@@ -7,10 +7,10 @@ from uuid import uuid4
 import pytest
 
 from inference.engine.engine import Submission
-from inference.engine.scheduler import Scheduler, Work
+from inference.engine.scheduler import MAX_STRETCH, Scheduler, Work
 from inference.engine.sequence import Sequence, SequenceStatus
 from inference.testing import ScriptedBackend
-from tests.engine.driving import GREEDY, alone, ids, make_engine, run, submit
+from tests.engine.driving import GREEDY, alone, ids, make_engine, run, slot_contents, submit
 
 
 class Line:
@@ -127,9 +127,10 @@ def test_budget_of_one_token_alternates():
 def simulate(line: Line, num_steps: int, *, decode_ms: float, ms_per_token: float) -> list[tuple[int, float]]:
     steps = []
     for _ in range(num_steps):
-        num_prefill = sum(w.num_tokens for w in line.step() if w.sequence.status is not SequenceStatus.DECODE)
+        num_decoding = sum(s.status is SequenceStatus.DECODE for s in line.scheduler.running)
+        num_prefill = sum(w.num_tokens for w in line.step()) - num_decoding
         ms = decode_ms + num_prefill * ms_per_token
-        line.scheduler.observe(num_prefill_tokens=num_prefill, seconds=ms / 1000)
+        line.scheduler.observe(num_decoding=num_decoding, num_prefill_tokens=num_prefill, seconds=ms / 1000)
         steps.append((num_prefill, ms))
     return steps
 
@@ -138,12 +139,40 @@ def simulate(line: Line, num_steps: int, *, decode_ms: float, ms_per_token: floa
 def test_chunk_settles_where_the_step_meets_the_target(ms_per_token):
     line = Line(max_batch_tokens=2048)
     line.add(5, decoding=True)
-    simulate(line, 5, decode_ms=10.0, ms_per_token=ms_per_token)
+    simulate(line, 5, decode_ms=60.0, ms_per_token=ms_per_token)
     line.add(90_000)
-    steps = simulate(line, 30, decode_ms=10.0, ms_per_token=ms_per_token)
+    steps = simulate(line, 30, decode_ms=60.0, ms_per_token=ms_per_token)
     num_prefill, ms = steps[-1]
     assert ms <= 100.5
-    assert num_prefill == pytest.approx(90 / ms_per_token, rel=0.05)
+    assert num_prefill == pytest.approx(40 / ms_per_token, rel=0.08)
+
+
+def test_long_prompt_leaves_fast_answers_their_pace_and_short_ones_go_through():
+    line = Line(max_batch_tokens=2048)
+    for _ in range(8):
+        line.add(5, decoding=True)
+    costs = {"decode_ms": 8.0, "ms_per_token": 0.05}
+    simulate(line, 5, **costs)
+    line.add(30_000)
+    assert simulate(line, 30, **costs)[-1][1] == pytest.approx(8.0 * MAX_STRETCH, rel=0.1)
+    line = Line(max_batch_tokens=2048)
+    line.add(5, decoding=True)
+    simulate(line, 5, **costs)
+    line.add(1_000)
+    simulate(line, 10, **costs)
+    for _ in range(2):
+        line.add(800)
+    assert simulate(line, 1, **costs)[0][0] == 1_600, "a wave of short prompts is through at once"
+
+
+def test_pace_of_other_numbers_of_answers_is_no_measure():
+    line = Line(max_batch_tokens=2048)
+    line.add(5, decoding=True)
+    simulate(line, 20, decode_ms=2.0, ms_per_token=0.05)
+    for _ in range(30):
+        line.add(5, decoding=True)
+    line.add(30_000)
+    assert simulate(line, 10, decode_ms=9.0, ms_per_token=0.05)[-1][1] > 50
 
 
 def test_target_out_of_reach_still_prefills_the_minimum():
@@ -166,7 +195,7 @@ def test_one_hiccup_does_not_empty_the_chunks():
     simulate(line, 5, decode_ms=10.0, ms_per_token=0.5)
     line.add(50_000)
     before = simulate(line, 10, decode_ms=10.0, ms_per_token=0.5)[-1][0]
-    line.scheduler.observe(num_prefill_tokens=line.step()[-1].num_tokens, seconds=30.0)
+    line.scheduler.observe(num_decoding=1, num_prefill_tokens=line.step()[-1].num_tokens, seconds=30.0)
     after = simulate(line, 1, decode_ms=10.0, ms_per_token=0.5)[0][0]
     assert after > before / 2
 
@@ -176,8 +205,8 @@ def test_one_token_prefills_do_not_spoil_the_measure():
     line.add(5, decoding=True)
     simulate(line, 5, decode_ms=20.0, ms_per_token=0.1)
     for _ in range(50):
-        line.scheduler.observe(num_prefill_tokens=1, seconds=0.021)
-    line.scheduler.observe(num_prefill_tokens=100, seconds=0.030)
+        line.scheduler.observe(num_decoding=1, num_prefill_tokens=1, seconds=0.021)
+    line.scheduler.observe(num_decoding=1, num_prefill_tokens=100, seconds=0.030)
     assert line.scheduler.ms_per_prefill_token < 1.0
 
 
@@ -195,3 +224,110 @@ def test_long_prompt_among_short_ones_does_not_stall_decode():
         assert any(len(piece.tokens) > 1 for piece in backend.pieces[-1]), "the prompt gets on too"
     run(engine)
     assert [c.tokens for c in chats] == [alone([n, 2, 3], max_tokens=60) for n in (4, 5, 6)]
+
+
+class Device(ScriptedBackend):
+    """A backend whose forwards take time on a clock of its own: so many ms each, and more for each token but one."""
+
+    def __init__(self, *, decode_ms: float, ms_per_token: float, **options):
+        super().__init__(**options)
+        self.now = 0.0
+        self._pending = 0.0
+        self._costs = decode_ms, ms_per_token
+
+    def forward(self, batch):
+        super().forward(batch)
+        decode_ms, ms_per_token = self._costs
+        self._pending = (decode_ms + ms_per_token * (batch.num_tokens - batch.num_logit_rows)) / 1000
+        if not self.is_async:
+            self._pass()
+
+    def logits(self):
+        self._pass()
+        return super().logits()
+
+    def _pass(self):
+        self.now, self._pending = self.now + self._pending, 0.0
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_observed_step_is_the_whole_of_it_also_where_forward_returns_early(is_async):
+    backend = Device(decode_ms=8.0, ms_per_token=0.25, is_async=is_async)
+    engine = make_engine(backend, clock=lambda: backend.now)
+    submit(engine, [1, 2, 3], max_tokens=30)
+    for _ in range(10):
+        engine.step()
+    assert engine.stats().decode_step_ms == pytest.approx(8.0)
+    submit(engine, range(1, 91), max_tokens=2)
+    run(engine)
+    assert engine.stats().ms_per_prefill_token == pytest.approx(0.25, rel=0.1)
+
+
+def test_answers_keep_a_third_of_their_pace_beside_a_prompt_of_30_000_tokens():
+    backend = Device(
+        decode_ms=8.0,
+        ms_per_token=0.05,
+        num_slots=9,
+        context_tokens=32_000,
+        max_batch_tokens=2_048,
+        is_async=True,
+        script=lambda history: len(history) % 90 + 1,
+    )
+    engine = make_engine(backend, clock=lambda: backend.now)
+    chats = [submit(engine, [n, 2, 3], max_tokens=5_000) for n in range(1, 9)]
+    for _ in range(20):
+        engine.step()
+    long = submit(engine, [n % 90 + 1 for n in range(30_000)], max_tokens=1)
+    gaps, num_before = [], [len(chat.tokens) for chat in chats]
+    while not long.tokens:
+        before, num_steps = backend.now, len(gaps)
+        engine.step()
+        gaps.append(backend.now - before)
+        assert len(backend.pieces[-1]) == 9 or num_steps == 0 or long.ended, "all eight and the prompt"
+        assert sum(len(piece.tokens) for piece in backend.pieces[-1]) <= 2_048
+    gaps.sort()
+    assert gaps[len(gaps) * 99 // 100] < 3 * 0.008
+    assert all(len(chat.tokens) - n >= len(gaps) - 2 for chat, n in zip(chats, num_before))
+    assert backend.now < 5.0, "and the prompt is not put off for it"
+
+
+def test_endless_prefills_never_starve_a_decode_nor_one_another():
+    backend = ScriptedBackend(num_slots=4, context_tokens=600, max_batch_tokens=64)
+    engine = make_engine(backend)
+    stream = submit(engine, [1, 2, 3], max_tokens=500)
+    engine.step()
+    prompts, num_steps = [], 0
+    while not stream.ended:
+        while sum(p.ended is None for p in prompts) < 8:
+            prompts.append(submit(engine, [len(prompts) % 90 + 2] * 400, max_tokens=1))
+        num_tokens = len(stream.tokens)
+        engine.step()
+        num_steps += 1
+        assert len(stream.tokens) > num_tokens or num_steps == 1 or stream.ended
+    assert sum(p.ended is not None for p in prompts) > num_steps * 32 // 400
+    slot_contents(engine, backend)
+    assert stream.tokens == alone([1, 2, 3], max_tokens=500, backend={"context_tokens": 600})
+
+
+def test_prompts_that_come_one_after_the_other_are_read_together_beside_decodes():
+    line = Line(gather_steps=2)
+    line.add(5, decoding=True)
+    first = line.add(6)
+    assert tokens_of(line.step(), first) == 0
+    second = line.add(6)
+    assert tokens_of(line.step(), first) == 0
+    work = line.step()
+    assert (tokens_of(work, first), tokens_of(work, second)) == (6, 6)
+
+
+def test_nobody_gathers_when_nobody_decodes_or_another_prompt_is_under_way():
+    line = Line(gather_steps=2)
+    alone = line.add(6)
+    assert tokens_of(line.step(), alone) == 6
+    long = line.add(500)
+    for _ in range(3):
+        line.step()
+    late = line.add(6)
+    work = line.step()
+    assert tokens_of(work, late) == 6
+    assert tokens_of(work, long) > 0
