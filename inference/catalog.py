@@ -1,7 +1,8 @@
-"""Known models by name: where the file comes from and how it is served. Also takes a path to any GGUF.
+"""Known models by name: where the file comes from and how it is served. Also takes a path to any GGUF, or its address
+at the hub (`owner/repo:file.gguf`).
 
-Owns models.toml, its own entries' checking, and finding or downloading the file. Knows nothing of llama.cpp. Called
-when a worker starts, and by the site to name models; on any thread, downloads block.
+Owns models.toml, its own entries' checking, and finding the file; `hub` downloads it. Knows nothing of llama.cpp.
+Called when a worker starts, by `pullmodel`, and by the site to name models; on any thread, downloads block.
 """
 
 from __future__ import annotations
@@ -15,21 +16,23 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import structlog
 
-from inference import gguf_header
+from inference import gguf_header, hub, servable
 from inference.config import InferenceConfig
 from inference.errors import ConfigError, InferenceError, ModelFileError
+from inference.gguf_header import GgufHeader
 from inference.prompt.kit import ThinkTags
 from inference.protocol import SamplingParams
-
-log = structlog.get_logger(__name__)
 
 SHIPPED_FILE = Path(__file__).with_name("models.toml")
 PREFERRED, FALLBACK = "smollm3-3b", "smollm2-135m"
 PATH_CONTEXT_TOKENS, PATH_SLOTS = 8192, 8  # of a model that is given as a path
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+# [owner/]repo:[folder/]file.gguf[@revision]
+_HUB_ADDRESS = re.compile(
+    r"((?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*):(\w[\w.-]*(?:/\w[\w.-]*)*\.gguf)(?:@([\w./-]+))?"
+)
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,24 +84,27 @@ class CatalogEntry:
     tools: str = ""
     template: str = ""
     notes: tuple[str, ...] = ()
+    is_bare: bool = False  # only an address: the rest comes from the header once the file is here (`completed`)
 
 
 class Catalog:
-    """The shipped entries and those of `models_file`. `model_dir` is looked into before the hub is asked."""
+    """The shipped entries and those of `models_file`. `model_dir` is looked into before the hub is asked, and is where
+    downloads go; without it that is huggingface_hub's cache."""
 
     def __init__(self, models_file: str = "", *, model_dir: str = "") -> None:
         """Raises ConfigError: an entry is malformed; the sentence names file and entry."""
-        self._model_dir = Path(model_dir) if model_dir else None
+        self._model_dir = Path(model_dir).expanduser() if model_dir else None
         self.entries = _read_entries(SHIPPED_FILE)
         if models_file:
             self.entries |= _read_entries(Path(models_file))
 
     @classmethod
-    def of(cls, config: InferenceConfig, *, model_dir: str = "") -> Catalog:
-        return cls(config.models_file, model_dir=model_dir)
+    def of(cls, config: InferenceConfig) -> Catalog:
+        return cls(config.models_file, model_dir=config.model_dir)
 
     def entry(self, model: str) -> CatalogEntry:
-        """The entry of a catalog name or of a path to a .gguf; "" chooses (and says so in the entry's notes).
+        """The entry of a catalog name, of a path to a .gguf or of a hub address; "" chooses (and says so in the
+        entry's notes).
 
         Raises:
             ConfigError: no such name.
@@ -108,10 +114,21 @@ class Catalog:
             return self._choose()
         if model in self.entries:
             return self._localized(self.entries[model])
+        address = _HUB_ADDRESS.fullmatch(model)
+        if address is not None and not Path(model).exists():
+            source = Source(hub=address[1], file=address[2], revision=address[3] or "main")
+            return self._localized(_bare_entry(source))
         if model.endswith(".gguf") or "/" in model:
             return entry_of_path(Path(model).expanduser())
         known = ", ".join(sorted(self.entries))
-        raise ConfigError(f"MODEL must be one of {known}, or the path of a .gguf file, not {model!r}.")
+        raise ConfigError(
+            f"MODEL must be one of {known}, the path of a .gguf file, or owner/repo:file.gguf of the hub, "
+            f"not {model!r}."
+        )
+
+    def resolve(self, entry: CatalogEntry) -> Path:
+        """As the function `resolve`, with this catalog's `model_dir`."""
+        return resolve(entry, model_dir=str(self._model_dir or ""))
 
     def _choose(self) -> CatalogEntry:
         preferred = self._localized(self.entries[PREFERRED])
@@ -136,19 +153,39 @@ def entry_of_path(path: Path) -> CatalogEntry:
     """An entry for any GGUF: name from the file, limits from its header, template override for families we know.
 
     Raises:
-        ModelFileError: missing, cut or not a GGUF.
+        ModelFileError: missing, cut, not a GGUF or not servable.
     """
     header = gguf_header.read(path)
-    name = re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-._")[:64] or "model"
-    trained = header.trained_context_tokens or PATH_CONTEXT_TOKENS
-    family = next((e for e in _read_entries(SHIPPED_FILE).values() if e.template.startswith(header.architecture)), None)
+    servable.check(header)
+    return completed(_bare_entry(Source(path=str(path))), header)
+
+
+def _bare_entry(source: Source) -> CatalogEntry:
+    stem = Path(source.path or source.file).stem
     return CatalogEntry(
-        name=name,
-        title=header.text("general.name", path.stem),
-        source=Source(path=str(path)),
+        name=re.sub(r"[^a-z0-9._-]+", "-", stem.lower()).strip("-._")[:64] or "model",
+        title=stem,
+        source=source,
+        context_tokens=PATH_CONTEXT_TOKENS,
+        slots=PATH_SLOTS,
+        is_bare=True,
+    )
+
+
+def completed(entry: CatalogEntry, header: GgufHeader) -> CatalogEntry:
+    """`entry`, with what only the file can say where the entry is but an address."""
+    if not entry.is_bare:
+        return entry
+    trained = header.trained_context_tokens or PATH_CONTEXT_TOKENS
+    family = next(
+        (e for e in _read_entries(SHIPPED_FILE).values() if Path(e.template).stem == header.architecture), None
+    )
+    return replace(
+        entry,
+        is_bare=False,
+        title=header.text("general.name", entry.title),
         context_tokens=min(trained, PATH_CONTEXT_TOKENS),
         max_context_tokens=trained,
-        slots=PATH_SLOTS,
         sampling=family.sampling if family else SamplingParams(temperature=0.7, top_p=0.95),
         thinking=family.thinking if family else None,
         tools=family.tools if family else "",
@@ -162,16 +199,14 @@ def is_at_hand(source: Source) -> bool:
         return Path(source.path).is_file()
     if source.package:
         return _package_file(source) is not None
-    from huggingface_hub import try_to_load_from_cache  # here: it takes 0.3 s to import and few starts need it
-
-    return isinstance(try_to_load_from_cache(source.hub, source.file, revision=source.revision), str)
+    return hub.cached(_wanted(source)) is not None
 
 
-def resolve(entry: CatalogEntry) -> Path:
-    """The checked model file of `entry`, downloaded if it comes from the hub and is not here yet.
+def resolve(entry: CatalogEntry, *, model_dir: str = "") -> Path:
+    """The checked model file of `entry`, downloaded (into `model_dir`, if given) when it is not here yet.
 
     Raises:
-        ModelFileError: missing, cut, no GGUF, of a wrong sha256, or not to be had while offline.
+        ModelFileError: missing, cut, no GGUF, not servable, of a wrong sha256, or not to be had; one sentence says why.
     """
     source = entry.source
     if source.path:
@@ -185,8 +220,9 @@ def resolve(entry: CatalogEntry) -> Path:
             )
         path = found
     else:
-        path = _from_hub(entry)
-    gguf_header.read(path)  # says what is wrong with it, if anything is
+        wanted = _wanted(source)
+        path = hub.cached(wanted) or hub.fetch(wanted, folder=Path(model_dir).expanduser() if model_dir else None)
+    servable.check(gguf_header.read(path))  # says what is wrong with it, if anything is
     # The hub's cache names a blob by its sha256; hashing 2 GB again at each start would only cost seconds.
     if source.sha256 and path.resolve().name != source.sha256:
         actual = _sha256(path)
@@ -198,45 +234,8 @@ def resolve(entry: CatalogEntry) -> Path:
     return path
 
 
-def _from_hub(entry: CatalogEntry) -> Path:
-    from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
-    from huggingface_hub.errors import (
-        EntryNotFoundError,
-        GatedRepoError,
-        HfHubHTTPError,
-        LocalEntryNotFoundError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-    )
-
-    source = entry.source
-    what = f"The model {entry.name} ({source.hub}, {source.file})"
-    cached = try_to_load_from_cache(source.hub, source.file, revision=source.revision)
-    if isinstance(cached, str):
-        return Path(cached)
-    log.info("model_download", model=entry.name, repo=source.hub, file=source.file, cache=constants.HF_HUB_CACHE)
-    try:
-        path = Path(hf_hub_download(source.hub, source.file, revision=source.revision))
-    except (OfflineModeIsEnabled, LocalEntryNotFoundError) as error:
-        raise ModelFileError(
-            f"{what} is not on this machine and {constants.ENDPOINT} cannot be reached. Download the file elsewhere "
-            "and give its path as MODEL, or try again online; what was loaded so far is kept.",
-            model=entry.name,
-        ) from error
-    except GatedRepoError as error:
-        raise ModelFileError(f"{what} asks for a sign-in at the hub (HF_TOKEN).", model=entry.name) from error
-    except (RepositoryNotFoundError, EntryNotFoundError) as error:
-        raise ModelFileError(f"{what} is not known to {constants.ENDPOINT}.", model=entry.name) from error
-    except (HfHubHTTPError, OSError) as error:
-        raise ModelFileError(
-            f"{what} could not be downloaded: {type(error).__name__}. What was loaded so far is kept; try again.",
-            model=entry.name,
-        ) from error
-    if source.sha256 and _sha256(path) != source.sha256:
-        path.resolve().unlink(missing_ok=True)
-        raise ModelFileError(f"{what} arrived damaged (its sha256 differs) and was removed; try again.")
-    log.info("model_downloaded", model=entry.name, path=str(path), size_bytes=path.stat().st_size)
-    return path
+def _wanted(source: Source) -> hub.Wanted:
+    return hub.Wanted(source.hub, source.file, source.revision, source.sha256)
 
 
 def _package_file(source: Source) -> Path | None:

@@ -21,7 +21,10 @@ from inference.errors import ModelFileError
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 MAX_NAME_BYTES = 65_535
+MAX_STRING_BYTES = 16 * 2**20  # a chat template is the longest there is
+MAX_LIST_VALUES = 4 * 2**20  # the largest vocabularies have a quarter of a million tokens, and twice that of merges
 MAX_DIMENSIONS = 4
+MAX_LAYERS = 4096
 DEFAULT_ALIGNMENT = 32
 
 Value = int | float | bool | str | list["Value"]
@@ -43,22 +46,44 @@ _SCALARS = {
 _STRING, _ARRAY = 8, 9
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 
-# ggml type -> (values of one block, bytes of one block). Types not listed are left for llama.cpp to judge.
-_BLOCKS = {
-    0: (1, 4),  # F32
-    1: (1, 2),  # F16
-    2: (32, 18),  # Q4_0
-    3: (32, 20),  # Q4_1
-    6: (32, 22),  # Q5_0
-    7: (32, 24),  # Q5_1
-    8: (32, 34),  # Q8_0
-    10: (256, 84),  # Q2_K
-    11: (256, 110),  # Q3_K
-    12: (256, 144),  # Q4_K
-    13: (256, 176),  # Q5_K
-    14: (256, 210),  # Q6_K
-    30: (1, 2),  # BF16
+# ggml type -> (name, values of one block, bytes of one block). Types not listed are left for llama.cpp to judge.
+_TENSOR_TYPES = {
+    0: ("F32", 1, 4),
+    1: ("F16", 1, 2),
+    2: ("Q4_0", 32, 18),
+    3: ("Q4_1", 32, 20),
+    6: ("Q5_0", 32, 22),
+    7: ("Q5_1", 32, 24),
+    8: ("Q8_0", 32, 34),
+    10: ("Q2_K", 256, 84),
+    11: ("Q3_K", 256, 110),
+    12: ("Q4_K", 256, 144),
+    13: ("Q5_K", 256, 176),
+    14: ("Q6_K", 256, 210),
+    15: ("Q8_K", 256, 292),
+    16: ("IQ2_XXS", 256, 66),
+    17: ("IQ2_XS", 256, 74),
+    18: ("IQ3_XXS", 256, 98),
+    19: ("IQ1_S", 256, 50),
+    20: ("IQ4_NL", 32, 18),
+    21: ("IQ3_S", 256, 110),
+    22: ("IQ2_S", 256, 82),
+    23: ("IQ4_XS", 256, 136),
+    24: ("I8", 1, 1),
+    25: ("I16", 1, 2),
+    26: ("I32", 1, 4),
+    27: ("I64", 1, 8),
+    28: ("F64", 1, 8),
+    29: ("IQ1_M", 256, 56),
+    30: ("BF16", 1, 2),
+    34: ("TQ1_0", 256, 54),
+    35: ("TQ2_0", 256, 66),
+    39: ("MXFP4", 32, 17),
+    40: ("NVFP4", 64, 36),
+    41: ("Q1_0", 128, 18),
+    42: ("Q2_0", 64, 18),
 }
+# What general.file_type says of the file as a whole.
 _FILE_TYPES = {
     0: "F32",
     1: "F16",
@@ -76,7 +101,24 @@ _FILE_TYPES = {
     16: "Q5_K_S",
     17: "Q5_K_M",
     18: "Q6_K",
+    19: "IQ2_XXS",
+    20: "IQ2_XS",
+    21: "Q2_K_S",
+    22: "IQ3_XS",
+    23: "IQ3_XXS",
+    24: "IQ1_S",
+    25: "IQ4_NL",
+    26: "IQ3_S",
+    27: "IQ3_M",
+    28: "IQ2_S",
+    29: "IQ2_M",
+    30: "IQ4_XS",
+    31: "IQ1_M",
     32: "BF16",
+    36: "TQ1_0",
+    37: "TQ2_0",
+    38: "MXFP4",
+    39: "NVFP4",
 }
 
 
@@ -97,8 +139,13 @@ class TensorFacts:
     @property
     def num_bytes(self) -> int | None:
         """Bytes of the tensor, None for a type this reader does not know."""
-        block = _BLOCKS.get(self.ggml_type)
-        return None if block is None else self.num_values // block[0] * block[1]
+        known = _TENSOR_TYPES.get(self.ggml_type)
+        return None if known is None else self.num_values // known[1] * known[2]
+
+    @property
+    def type_name(self) -> str:
+        known = _TENSOR_TYPES.get(self.ggml_type)
+        return f"type {self.ggml_type}" if known is None else known[0]
 
 
 @dataclass(frozen=True)
@@ -161,20 +208,51 @@ class GgufHeader:
 
     def kv_bytes_per_token(self, bytes_per_value: float) -> int:
         """Bytes that one token takes in the KV cache of all layers, at `bytes_per_value` for keys and values alike."""
-        arch, layers = self._arch, self.number(f"{self._arch}.block_count", 0)
-        heads = self._per_layer(f"{arch}.attention.head_count", layers, 0)
-        kv_heads = self._per_layer(f"{arch}.attention.head_count_kv", layers, 0) or heads
-        width = self.number(f"{arch}.embedding_length", 0)
-        head_dim = width // max(1, max(heads, default=1))
-        key_dim = self.number(f"{arch}.attention.key_length", head_dim)
-        value_dim = self.number(f"{arch}.attention.value_length", head_dim)
-        return round(sum(kv_heads) * (key_dim + value_dim) * bytes_per_value)
+        return round(sum(self.kv_heads) * sum(self.head_dims) * bytes_per_value)
 
-    def _per_layer(self, key: str, layers: int, default: int) -> list[int]:
-        value = self.metadata.get(key, default)
-        if isinstance(value, list):
-            return [v for v in value if isinstance(v, int)]
-        return [value] * layers if isinstance(value, int) and value else []
+    def number_here(self, key: str, default: int = 0) -> int:
+        """The number under `key` of this architecture, such as block_count."""
+        return self.number(f"{self._arch}.{key}", default)
+
+    @property
+    def num_layers(self) -> int:
+        return self.number_here("block_count")
+
+    @property
+    def heads(self) -> list[int]:
+        """Attention heads of each layer."""
+        return self.per_layer("attention.head_count")
+
+    @property
+    def kv_heads(self) -> list[int]:
+        """Heads of each layer that keep keys and values; as many as heads where the file does not say."""
+        return self.per_layer("attention.head_count_kv") or self.heads
+
+    @property
+    def head_dims(self) -> tuple[int, int]:
+        """Values of one head's key and of its value."""
+        whole = self.number_here("embedding_length") // max(1, max(self.heads, default=1))
+        return self.number_here("attention.key_length", whole), self.number_here("attention.value_length", whole)
+
+    def tensor(self, name: str) -> TensorFacts | None:
+        return next((tensor for tensor in self.tensors if tensor.name == name), None)
+
+    def per_layer(self, key: str) -> list[int]:
+        """A number of this architecture for each layer; files give one for all, or a list. [] when absent.
+
+        Raises:
+            ModelFileError: it is neither, or a list of another length.
+        """
+        value, layers = self.metadata.get(f"{self._arch}.{key}"), self.num_layers
+        if value is None:
+            return []
+        numbers = value if isinstance(value, list) else [value] * min(layers, MAX_LAYERS)
+        if len(numbers) < layers or not all(isinstance(number, int) and number >= 0 for number in numbers):
+            raise ModelFileError(
+                f"The model file {self.path} does not give a number of {self._arch}.{key} for each of its layers.",
+                path=str(self.path),
+            )
+        return [int(number) for number in numbers[:layers]]  # type: ignore[arg-type]
 
 
 def read(path: Path | str) -> GgufHeader:
@@ -211,6 +289,8 @@ class _Reader:
             raise self._bad("is not a GGUF model file (its first bytes are others)")
         self._at = 4
         version = self._scalar(_U32)
+        if int.from_bytes(version.to_bytes(4, "big"), "little") in VERSIONS:
+            raise self._bad("was written for big-endian machines and cannot be used on this one")
         if version not in VERSIONS:
             raise self._bad(f"is a GGUF of version {version}; this reader knows {' and '.join(map(str, VERSIONS))}")
         num_tensors, num_values = self._scalar(_U64), self._scalar(_U64)
@@ -220,6 +300,8 @@ class _Reader:
         metadata: dict[str, Value] = {}
         for _ in range(num_values):
             key = self._string(MAX_NAME_BYTES)
+            if key in metadata:
+                raise self._bad(f"gives {key[:80]!r} twice")
             metadata[key] = self._value(self._scalar(_U32), depth=0)
         tensors = tuple(self._tensor() for _ in range(num_tensors))
         alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
@@ -227,16 +309,25 @@ class _Reader:
             raise self._bad("has an alignment that is not a power of two")
         data_offset = -(-self._at // alignment) * alignment
         for tensor in tensors:
-            num_bytes = tensor.num_bytes
-            if data_offset + tensor.offset + (num_bytes or 0) > self._size:
-                raise self._bad(
-                    f"is cut: tensor {tensor.name} needs {data_offset + tensor.offset + (num_bytes or 0):,} bytes "
-                    f"of file, there are {self._size:,}"
-                )
+            self._check_place(tensor, data_offset, alignment)
+        if len({tensor.name for tensor in tensors}) < len(tensors):
+            raise self._bad("has two tensors of one name")
         architecture = metadata.get("general.architecture")
         if not isinstance(architecture, str):
             raise self._bad("names no architecture")
         return GgufHeader(self._path, version, metadata, tensors, data_offset, self._size, architecture)
+
+    def _check_place(self, tensor: TensorFacts, data_offset: int, alignment: int) -> None:
+        """That the weights are where the table says; `tensor.name` may be anything, so little of it is repeated."""
+        name = repr(tensor.name[:80])
+        known = _TENSOR_TYPES.get(tensor.ggml_type)
+        if known is not None and tensor.shape and tensor.shape[0] % known[1]:
+            raise self._bad(f"has a tensor {name} whose rows are no whole blocks of {known[0]}")
+        if tensor.offset % alignment:
+            raise self._bad(f"has a tensor {name} at an odd place")
+        end = data_offset + tensor.offset + (tensor.num_bytes or 0)
+        if end > self._size:
+            raise self._bad(f"is cut: its tensor {name} ends at byte {end:,}, the file at {self._size:,}")
 
     def _tensor(self) -> TensorFacts:
         name = self._string(MAX_NAME_BYTES)
@@ -251,7 +342,7 @@ class _Reader:
         if scalar is not None:
             return self._scalar(scalar)
         if kind == _STRING:
-            return self._string(self._size)
+            return self._string(MAX_STRING_BYTES)
         if kind == _ARRAY and depth < 2:
             return self._array(depth)
         raise self._bad(f"holds a value of unknown type {kind}")
@@ -260,8 +351,8 @@ class _Reader:
         kind, count = self._scalar(_U32), self._scalar(_U64)
         scalar = _SCALARS.get(kind)
         smallest = scalar.size if scalar is not None else 8
-        if count * smallest > self._size - self._at:
-            raise self._bad(f"claims a list of {count:,} values, more than the file has left")
+        if count > MAX_LIST_VALUES or count * smallest > self._size - self._at:
+            raise self._bad(f"claims a list of {count:,} values, more than it can hold")
         if scalar is not None:
             numbers = struct.unpack_from(f"<{count}{scalar.format[1:]}", self._view, self._at)
             self._at += count * scalar.size
@@ -277,8 +368,9 @@ class _Reader:
         for _ in range(count):
             if at + 8 > size:
                 raise self._bad("is cut within its metadata")
-            end = at + 8 + unpack(view, at)[0]
-            if end > size:
+            length = unpack(view, at)[0]
+            end = at + 8 + length
+            if end > size or length > MAX_STRING_BYTES:
                 raise self._bad("is cut within its metadata")
             out.append(view[at + 8 : end].decode("utf-8", "replace"))
             at = end
@@ -288,7 +380,7 @@ class _Reader:
     def _string(self, max_bytes: int) -> str:
         length = self._scalar(_U64)
         if length > max_bytes or length > self._size - self._at:
-            raise self._bad("is cut within its metadata" if length <= max_bytes else "holds a name of absurd length")
+            raise self._bad("is cut within its metadata" if length <= max_bytes else "holds a text of absurd length")
         data = self._view[self._at : self._at + length]
         self._at += length
         return data.decode("utf-8", "replace")

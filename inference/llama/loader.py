@@ -1,8 +1,8 @@
 """A catalog entry -> a model that is loaded, checked and warm.
 
 Owns the order of loading and every degradation: no GPU -> CPU, too little memory -> smaller context, then fewer
-slots. Each is a sentence in `notes`. Called once by a worker before its engine thread starts; memory is given back
-surely only by ending the process.
+slots, then a smaller KV type. Each is a sentence in `notes`, and logged. Called once by a worker before its engine
+thread starts; memory is given back surely only by ending the process.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 import msgspec
-import numpy as np
 import structlog
 
-from inference import catalog, gguf_header
+from inference import catalog, gguf_header, memory
 from inference.catalog import CatalogEntry
 from inference.config import InferenceConfig
-from inference.engine.batch import Batch
-from inference.errors import EngineError, ModelFileError
+from inference.errors import ModelFileError
 from inference.gguf_header import GgufHeader
 from inference.llama import device as devices
-from inference.llama.context import CELL_PADDING, KV_BYTES_PER_VALUE, ContextForm, LlamaBackend, new_context
+from inference.llama import self_test
+from inference.llama.context import ContextForm, LlamaBackend, new_context
+from inference.llama.excerpts import block_width
 from inference.llama.native_log import last_words, quiet, recent_lines
 from inference.llama.vocab import Vocabulary, kit_of, mismatch
+from inference.memory import CELL_PADDING, GRAPH_TOKENS_CPU, GRAPH_TOKENS_GPU, KV_BYTES_PER_VALUE, MemoryEstimate
 from inference.prompt.builder import PromptBuilder
 from inference.prompt.kit import PromptKit
 from inference.prompt.tokenizer import check_supported
@@ -36,13 +37,15 @@ log = structlog.get_logger(__name__)
 
 SMALLEST_USEFUL_CONTEXT = 2048  # before slots are given up; afterwards the context shrinks on
 SMALLEST_CONTEXT = 512
-MEMORY_RESERVE = 0.10  # of what is free, for the graph's buffers and everything else
-UNIFIED_BY_DEFAULT = True
+MEMORY_RESERVE = 0.05  # of what is free, for what the estimate does not know
+HOST_CACHE_SHARE = 0.25  # of the host memory that is free once the model is loaded, at most
+BATCH_TOKENS_CPU, BATCH_TOKENS_GPU = 512, 8192  # of one step, where WORKER_BATCH_TOKENS leaves it to the device
 
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """`card.prompt_kit` is "" until the registry has stored the kit and given its key."""
+    """`card.prompt_kit` is "" until the registry has stored the kit and given its key. `host_cache_bytes` is what the
+    engine may fill with prefixes that left their slot."""
 
     backend: LlamaBackend
     kit: PromptKit
@@ -50,33 +53,43 @@ class LoadedModel:
     end_tokens: frozenset[int]
     notes: tuple[str, ...]
     device: str
+    host_cache_bytes: int
 
 
-def load(entry: CatalogEntry, config: InferenceConfig, *, unified: bool = UNIFIED_BY_DEFAULT) -> LoadedModel:
-    """Find, check, load and warm the model of `entry`; settings of `config` that are not 0 or "" win over it.
+def load(
+    entry: CatalogEntry, config: InferenceConfig, *, unified: bool = False, has_excerpts: bool | None = None
+) -> LoadedModel:
+    """Find, check, load and test the model of `entry`; settings of `config` that are not 0 or "" win over it.
+
+    `has_excerpts`: whether the device hands over excerpts of the logits; None: on a GPU, where it saves the most.
 
     Raises:
         ModelFileError: the file is unusable, or not even the smallest context fits; the sentence says which.
+        EngineError: the model answers wrongly on this device (`self_test`).
     """
     started = time.monotonic()
     quiet()
     lib.llama_backend_init()
-    path = catalog.resolve(entry)
+    path = catalog.resolve(entry, model_dir=config.model_dir)
     header = gguf_header.read(path)
+    entry = catalog.completed(entry, header)
     check_supported(header.text("tokenizer.ggml.model"), header.text("tokenizer.ggml.pre", "default"))
     notes = list(entry.notes)
     gpus = devices.gpus() if config.gpu_layers else []
     if not gpus and config.gpu_layers:
         notes.append("No GPU can be used here, so answers are computed on the CPU.")
     model, on_gpu = _open_model(header, config, bool(gpus), notes)
-    form = _wanted_form(entry, config, header, unified, notes)
+    form = _wanted_form(entry, config, header, unified, on_gpu, notes)
     try:
         free = sum(gpu.free_bytes for gpu in devices.gpus()) if on_gpu else devices.free_memory_bytes()
-        context, form = _open_context(model, header, form, free, notes)
+        context, form = _open_context(model, header, form, free, on_gpu, notes)
     except ModelFileError:
         lib.llama_model_free(model)
         raise
-    backend = LlamaBackend(model, context, form)
+    if has_excerpts is None:
+        vocab_size = int(lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(model)))
+        has_excerpts = on_gpu and block_width(vocab_size) is not None
+    backend = LlamaBackend(model, context, form, is_async=on_gpu, has_excerpts=has_excerpts)
     try:
         vocabulary = Vocabulary(model)
         kit = kit_of(path, entry, model=model, context_tokens=form.context_tokens)
@@ -85,10 +98,13 @@ def load(entry: CatalogEntry, config: InferenceConfig, *, unified: bool = UNIFIE
         if difference:
             notes.append(difference + " Prompts may be read slightly otherwise than in training.")
         _check_special_ids(kit, builder, vocabulary, notes)
-        _warm_up(backend, kit)
+        self_test.run(backend, builder.tokenizer.encode_text(self_test.PROBE_TEXT))
     except Exception:
         backend.close()
         raise
+    host_cache_bytes = config.host_cache_mb * 2**20
+    if (free := devices.free_memory_bytes()) is not None:
+        host_cache_bytes = min(host_cache_bytes, int(free * HOST_CACHE_SHARE))
     device = ", ".join(gpu.name for gpu in gpus) if on_gpu else f"CPU ({form.threads} threads)"
     card = ModelCard(
         name=entry.name,
@@ -102,6 +118,8 @@ def load(entry: CatalogEntry, config: InferenceConfig, *, unified: bool = UNIFIE
         size_bytes=int(lib.llama_model_size(model)),
         quantization=header.quantization,
     )
+    for note in notes:
+        log.info("model_degraded", model=entry.name, reason=note)
     log.info(
         "model_loaded",
         model=entry.name,
@@ -110,11 +128,13 @@ def load(entry: CatalogEntry, config: InferenceConfig, *, unified: bool = UNIFIE
         context_tokens=form.context_tokens,
         kv_type=form.kv_type,
         unified=form.unified,
+        pool_tokens=form.total_tokens,
+        host_cache_bytes=host_cache_bytes,
         end_tokens=[kit.tokens[i] for i in kit.end_tokens],
         seconds=round(time.monotonic() - started, 2),
         notes=notes,
     )
-    return LoadedModel(backend, kit, card, frozenset(kit.end_tokens), tuple(notes), device)
+    return LoadedModel(backend, kit, card, frozenset(kit.end_tokens), tuple(notes), device, host_cache_bytes)
 
 
 def _open_model(header: GgufHeader, config: InferenceConfig, has_gpu: bool, notes: list[str]) -> tuple[Any, bool]:
@@ -133,7 +153,7 @@ def _open_model(header: GgufHeader, config: InferenceConfig, has_gpu: bool, note
 
 
 def _wanted_form(
-    entry: CatalogEntry, config: InferenceConfig, header: GgufHeader, unified: bool, notes: list[str]
+    entry: CatalogEntry, config: InferenceConfig, header: GgufHeader, unified: bool, on_gpu: bool, notes: list[str]
 ) -> ContextForm:
     trained = header.trained_context_tokens or entry.context_tokens
     most = entry.max_context_tokens or trained
@@ -143,10 +163,20 @@ def _wanted_form(
         wanted = most
     # llama.cpp rounds a stream's cells up to 256; rounding down here keeps its numbers and ours the same.
     context_tokens = max(CELL_PADDING, wanted // CELL_PADDING * CELL_PADDING)
+    slots = config.slots or entry.slots
+    pool_tokens = config.kv_tokens // CELL_PADDING * CELL_PADDING
+    if 0 < pool_tokens < slots * context_tokens:
+        unified = True  # only one pool can be shared
+        context_tokens = min(context_tokens, pool_tokens)
+        notes.append(f"All conversations together may fill {pool_tokens:,} tokens; beyond that they take turns.")
+    else:
+        pool_tokens = 0
     return ContextForm(
         context_tokens=context_tokens,
-        slots=config.slots or entry.slots,
-        batch_tokens=config.batch_tokens,
+        slots=slots,
+        pool_tokens=pool_tokens,
+        batch_tokens=config.batch_tokens or (BATCH_TOKENS_GPU if on_gpu else BATCH_TOKENS_CPU),
+        graph_tokens=GRAPH_TOKENS_GPU if on_gpu else GRAPH_TOKENS_CPU,
         kv_type=config.kv_type or entry.kv_type,
         threads=config.threads or devices.usable_cores(),
         unified=unified,
@@ -155,43 +185,78 @@ def _wanted_form(
 
 
 def _open_context(
-    model: Any, header: GgufHeader, form: ContextForm, free: int | None, notes: list[str]
+    model: Any, header: GgufHeader, form: ContextForm, free: int | None, on_gpu: bool, notes: list[str]
 ) -> tuple[Any, ContextForm]:
     """The largest context on the ladder that fits. Linux promises memory it does not have, and a CPU cache that is
     too large gets the process killed when it is zeroed; so size is estimated first, and only then tried."""
-    per_token = header.kv_bytes_per_token(KV_BYTES_PER_VALUE[form.kv_type])
+    need = 0
     for candidate in _ladder(form):
-        if free is not None and candidate.total_tokens * per_token > free * (1 - MEMORY_RESERVE):
+        need = _estimate(header, candidate, on_gpu).context
+        if free is not None and need > free * (1 - MEMORY_RESERVE):
             continue
         context = new_context(model, candidate)
         if context is None:
             log.warning("context_refused", tokens=candidate.total_tokens, library=recent_lines(3))
             continue
-        if candidate.context_tokens < form.context_tokens:
-            notes.append(
-                f"Memory was short: a conversation may fill {candidate.context_tokens:,} tokens "
-                f"instead of {form.context_tokens:,}."
-            )
-        if candidate.slots < form.slots:
-            notes.append(f"Memory was short: {candidate.slots} conversations at a time instead of {form.slots}.")
+        notes += _shortages(form, candidate)
         return context, candidate
-    need = SMALLEST_CONTEXT * per_token
     raise ModelFileError(
         f"There is not enough memory for {header.path.name}: even one conversation of {SMALLEST_CONTEXT} tokens "
-        f"(about {need / 2**20:.0f} MiB) could not be set up. {last_words()}",
+        f"(about {need / 2**20:.0f} MiB beside the weights) could not be set up. {last_words()}",
         path=str(header.path),
     )
 
 
+def _estimate(header: GgufHeader, form: ContextForm, on_gpu: bool) -> MemoryEstimate:
+    return memory.estimate(
+        header,
+        context_tokens=form.context_tokens,
+        slots=form.slots,
+        kv_type=form.kv_type,
+        on_gpu=on_gpu,
+        pool_tokens=form.pool_tokens,
+        graph_tokens=min(form.library_batch_tokens, form.graph_tokens),
+        is_unified=form.unified,
+    )
+
+
+def _shortages(wanted: ContextForm, got: ContextForm) -> list[str]:
+    """What `got` lacks, a sentence each."""
+    notes = []
+    if got.context_tokens < wanted.context_tokens:
+        notes.append(
+            f"Memory was short: a conversation may fill {got.context_tokens:,} tokens "
+            f"instead of {wanted.context_tokens:,}."
+        )
+    if got.pool_tokens < wanted.pool_tokens:
+        notes.append(
+            f"Memory was short: all conversations together may fill {got.total_tokens:,} tokens "
+            f"instead of {wanted.total_tokens:,}."
+        )
+    if got.slots < wanted.slots:
+        notes.append(f"Memory was short: {got.slots} conversations at a time instead of {wanted.slots}.")
+    if got.kv_type != wanted.kv_type:
+        notes.append(f"Memory was short: keys and values are kept as {got.kv_type} instead of {wanted.kv_type}.")
+    return notes
+
+
 def _ladder(form: ContextForm) -> Iterator[ContextForm]:
-    """Ever smaller: context halves down to a useful size, then slots halve, then context again."""
+    """Ever smaller: a shared pool halves down to one context, context down to a useful size, then slots halve, then
+    keys and values get fewer bits, then context again."""
     yield form
+    while form.pool_tokens > form.context_tokens:
+        form = replace(form, pool_tokens=max(form.context_tokens, form.pool_tokens // 2 // CELL_PADDING * CELL_PADDING))
+        yield form
     while form.context_tokens > SMALLEST_USEFUL_CONTEXT:
         form = _with_context(form, max(SMALLEST_USEFUL_CONTEXT, form.context_tokens // 2))
         yield form
     while form.slots > 1:
         form = replace(form, slots=form.slots // 2)
         yield form
+    for kv_type in sorted(KV_BYTES_PER_VALUE, key=KV_BYTES_PER_VALUE.__getitem__, reverse=True):
+        if KV_BYTES_PER_VALUE[kv_type] < KV_BYTES_PER_VALUE[form.kv_type]:
+            form = replace(form, kv_type=kv_type)
+            yield form
     while form.context_tokens > SMALLEST_CONTEXT:
         form = _with_context(form, max(SMALLEST_CONTEXT, form.context_tokens // 2))
         yield form
@@ -200,7 +265,12 @@ def _ladder(form: ContextForm) -> Iterator[ContextForm]:
 def _with_context(form: ContextForm, context_tokens: int) -> ContextForm:
     rounded = max(CELL_PADDING, context_tokens // CELL_PADDING * CELL_PADDING)
     trained = form.context_tokens / form.yarn_factor
-    return replace(form, context_tokens=rounded, yarn_factor=max(1.0, rounded / trained) if form.yarn_factor > 1 else 1)
+    return replace(
+        form,
+        context_tokens=rounded,
+        pool_tokens=rounded if form.pool_tokens else 0,  # it has shrunk to one context before
+        yarn_factor=max(1.0, rounded / trained) if form.yarn_factor > 1 else 1,
+    )
 
 
 def _check_special_ids(kit: PromptKit, builder: PromptBuilder, vocabulary: Vocabulary, notes: list[str]) -> None:
@@ -216,19 +286,6 @@ def _check_special_ids(kit: PromptKit, builder: PromptBuilder, vocabulary: Vocab
     ends = {kit.tokens[i] for i in kit.end_tokens}
     if "<|im_end|>" in kit.special_ids and "<|im_end|>" not in ends:
         raise ModelFileError("<|im_end|> is a token of this model but does not end its answers; the file is damaged.")
-
-
-def _warm_up(backend: LlamaBackend, kit: PromptKit) -> None:
-    """One forward over every slot: allocates the largest graph now, and shows that logits are finite."""
-    batch = Batch(backend.max_batch_tokens)
-    token = np.array([kit.bos_id if kit.bos_id is not None else kit.end_tokens[0]], np.int32)
-    for slot in range(backend.num_slots):
-        batch.add(slot, token, 0, wants_logits=True)
-    backend.forward(batch)
-    if not np.isfinite(backend.logits()).all():
-        raise EngineError("The model's first forward gave numbers that are not finite.")
-    for slot in range(backend.num_slots):
-        backend.remove_range(slot, 0)
 
 
 def with_kit_key(card: ModelCard, key: str) -> ModelCard:

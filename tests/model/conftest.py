@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from inference import catalog
+from inference.bench import shaped_model
 from inference.config import InferenceConfig
 from inference.config import load as load_config
 from inference.llama.loader import LoadedModel, load
 from inference.llama.vocab import kit_of
 from inference.prompt.builder import PromptBuilder
-from tests.model import tiny_smollm3
 
 
 def small_config(**settings: str) -> InferenceConfig:
@@ -22,7 +22,7 @@ def small_config(**settings: str) -> InferenceConfig:
 
 @pytest.fixture(scope="session")
 def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_smollm3.write(tmp_path_factory.mktemp("models") / "tiny-smollm3.gguf")
+    return shaped_model.write(tmp_path_factory.mktemp("models") / "tiny-smollm3.gguf")
 
 
 @pytest.fixture(scope="session")

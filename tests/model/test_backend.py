@@ -126,6 +126,32 @@ def test_a_copied_prefix_answers_as_a_fresh_one(backend: LlamaBackend) -> None:
     assert greedy(backend, {1: prompt[-1:]}, 8)[1] == fresh
 
 
+def test_a_saved_slot_answers_as_a_fresh_one_wherever_it_is_restored(backend: LlamaBackend) -> None:
+    prompt = PROMPTS[7]
+    fresh = greedy(backend, {1: prompt}, 8)[1]
+    batch = Batch(64)
+    batch.add(0, np.array(prompt[:-1], np.int32), 0, wants_logits=False)
+    backend.forward(batch)
+    state = backend.save(0)
+    backend.remove_range(0, 0)
+    greedy(backend, dict(enumerate(PROMPTS)), 3)  # whatever else the memory held meanwhile
+    for slot in (0, 5):
+        assert backend.restore(slot, state)
+        assert backend.length(slot) == len(prompt) - 1
+        backend.check_integrity()
+        assert greedy(backend, {slot: prompt[-1:]}, 8)[slot] == fresh
+
+
+def test_a_state_that_is_none_is_refused_and_the_slot_is_empty(backend: LlamaBackend) -> None:
+    backend.forward(_batch(slot=2))
+    state = backend.save(2)
+    backend.remove_range(2, 0)
+    assert not backend.restore(2, state[: len(state) // 2])
+    assert backend.length(2) == 0
+    backend.check_integrity()
+    assert len(greedy(backend, {2: PROMPTS[2]}, 2)[2]) == 2
+
+
 def _batch(slot: int = 0, tokens: Sequence[int] = (5, 6), position: int = 0) -> Batch:
     batch = Batch(1024)
     batch.add(slot, np.array(tokens, np.int32), position, wants_logits=True)

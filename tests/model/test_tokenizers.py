@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from inference import catalog
+from inference.bench import shaped_model
 from inference.errors import ModelFileError
 from inference.llama.loader import LoadedModel
 from inference.llama.vocab import PROBE_TEXT, Vocabulary, kit_of
 from inference.prompt.kit import TokenType
 from inference.prompt.tokenizer import Tokenizer
-from tests.model import tiny_smollm3
 from tests.model.conftest import small_config
 
 pytestmark = pytest.mark.model
@@ -70,7 +70,7 @@ def test_text_has_llama_cpps_ids_tiny_smollm3(tiny: LoadedModel) -> None:
 def test_other_pre_tokenizers_agree_too(tmp_path: Path, pre: str) -> None:
     from inference.llama.loader import load
 
-    model = load(catalog.entry_of_path(tiny_smollm3.write(tmp_path / "m.gguf", pre=pre)), small_config())
+    model = load(catalog.entry_of_path(shaped_model.write(tmp_path / "m.gguf", pre=pre)), small_config())
     try:
         tokenizer, vocabulary = Tokenizer(model.kit), vocabulary_of(model)
         for text in [*CORPUS, *random_texts(200)]:
@@ -114,6 +114,6 @@ def test_thinking_tags_are_seen_in_the_output(tiny: LoadedModel) -> None:
 
 
 def test_an_unknown_pre_tokenizer_is_refused_by_name(tmp_path: Path) -> None:
-    entry = catalog.entry_of_path(tiny_smollm3.write(tmp_path / "m.gguf", pre="tekken"))
+    entry = catalog.entry_of_path(shaped_model.write(tmp_path / "m.gguf", pre="tekken"))
     with pytest.raises(ModelFileError, match="tekken"):
         kit_of(catalog.resolve(entry), entry)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 
 import pytest
 
-from inference import catalog
+from inference import catalog, config, gguf_header
 from inference.catalog import Catalog, Source
 from inference.errors import ConfigError, ModelFileError
+from tests import small_gguf
 
 OWN = """
 [models.mine]
@@ -18,14 +18,6 @@ source = { path = "/nowhere/mine.gguf" }
 context_tokens = 4096
 sampling = { temperature = 0.1 }
 """
-
-
-def minimal_gguf(path: Path) -> Path:
-    key = b"general.architecture"
-    path.write_bytes(
-        b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, len(key)) + key + struct.pack("<IQ", 8, 5) + b"llama" + bytes(64)
-    )
-    return path
 
 
 def test_shipped_entries_are_sound() -> None:
@@ -85,11 +77,52 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 
 
 def test_a_path_is_a_model(tmp_path: Path) -> None:
-    entry = Catalog().entry(str(minimal_gguf(tmp_path / "My Model (1).gguf")))
+    entry = Catalog().entry(str(small_gguf.write(tmp_path / "My Model (1).gguf")))
     assert entry.name == "my-model-1"
     assert catalog.resolve(entry).name == "My Model (1).gguf"
     with pytest.raises(ModelFileError, match="There is no model file"):
         Catalog().entry(str(tmp_path / "none.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("address", "repo", "file", "revision"),
+    [
+        ("owner/repo:model.gguf", "owner/repo", "model.gguf", "main"),
+        ("owner/My.Repo-GGUF:Q4/My_Model-Q4_K_M.gguf@v1.0", "owner/My.Repo-GGUF", "Q4/My_Model-Q4_K_M.gguf", "v1.0"),
+        ("repo:model.gguf", "repo", "model.gguf", "main"),
+    ],
+)
+def test_an_address_at_the_hub_is_a_model(address: str, repo: str, file: str, revision: str) -> None:
+    entry = Catalog().entry(address)
+    assert entry.source == Source(hub=repo, file=file, revision=revision)
+    assert entry.is_bare
+
+
+@pytest.mark.parametrize(
+    "address", ["a/b/c:m.gguf", "owner/repo:../m.gguf", "owner/repo:model.bin", ":m.gguf", "-a/b:m.gguf"]
+)
+def test_what_is_no_address_is_a_path_or_an_unknown_name(address: str) -> None:
+    with pytest.raises((ConfigError, ModelFileError)):
+        Catalog().entry(address)
+
+
+def test_an_entry_that_is_an_address_learns_from_the_file(tmp_path: Path) -> None:
+    """What a path gives at once, an address gives once its file is here; what an entry says itself is kept."""
+    path = small_gguf.write(tmp_path / "m.gguf", "smollm3")
+    found = Catalog(model_dir=str(tmp_path)).entry("owner/repo:m.gguf")
+    assert found.source.path == str(path), "MODEL_DIR is looked into before the hub is asked"
+    header = gguf_header.read(path)
+    known = catalog.completed(found, header)
+    assert (known.thinking, known.tools, known.is_bare) == (Catalog().entries["smollm3-3b"].thinking, "hermes", False)
+    assert known == catalog.entry_of_path(path)
+    named = Catalog().entries["smollm3-3b"]
+    assert catalog.completed(named, header) is named
+
+
+def test_model_dir_is_a_setting(tmp_path: Path) -> None:
+    small_gguf.write(tmp_path / "SmolLM3-Q4_K_M.gguf")
+    found = Catalog.of(config.load({"MODEL_DIR": str(tmp_path)}))
+    assert found.resolve(found.entry("smollm3-3b")) == tmp_path / "SmolLM3-Q4_K_M.gguf"
 
 
 def test_a_package_that_is_not_installed_is_named() -> None:
@@ -105,7 +138,7 @@ def test_nothing_named_means_the_large_model_where_it_is_and_else_the_small_one_
     chosen = Catalog(model_dir=str(tmp_path)).entry("")
     if chosen.name == "smollm2-135m":  # a developer's machine may hold the large one already
         assert "SmolLM3 3B is not on this machine" in chosen.notes[0]
-    minimal_gguf(tmp_path / "SmolLM3-Q4_K_M.gguf")
+    small_gguf.write(tmp_path / "SmolLM3-Q4_K_M.gguf")
     chosen = Catalog(model_dir=str(tmp_path)).entry("")
     assert chosen.name == "smollm3-3b"
     assert chosen.source.path.startswith(str(tmp_path))

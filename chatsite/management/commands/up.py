@@ -45,7 +45,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="of the site, on 127.0.0.1")
         parser.add_argument("--state-dir", help="keeps data, keys and logs (STATE_DIR; default: var)")
-        parser.add_argument("--model", help="catalog name or path of a .gguf (MODEL)")
+        parser.add_argument("--model", help="catalog name, path of a .gguf, or owner/repo:file.gguf (MODEL)")
         parser.add_argument("--workers", type=int, help="GPU workers (default: one per GPU, at least one)")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -131,7 +131,7 @@ class Fleet:
         if self._num_workers:
             entry = Catalog.of(settings.INFERENCE).entry(self._model)
             self._notes = entry.notes
-            if self._model and ("/" in self._model or self._model.endswith(".gguf")):
+            if ("/" in self._model or self._model.endswith(".gguf")) and Path(self._model).expanduser().exists():
                 self._model = str(Path(self._model).expanduser().resolve())
             self._env["MODEL"] = self._model
             self._env.setdefault("DEFAULT_MODEL", entry.name)  # so that messages can wait before a worker is there
