@@ -1,8 +1,8 @@
 """Who works on a generation: renewing leases, and taking away those that lapsed.
 
 A lease is a time; the ticket is the right to write. A lapse takes the first and leaves the second until someone else
-claims, so a worker that was only slow goes on as if nothing had happened. Workers renew, the sweeper lapses. Redis's
-own errors pass through.
+claims, so a worker that was only slow goes on as if nothing had happened. Workers renew, and give up what they cannot
+go on with; the sweeper lapses. Redis's own errors pass through.
 """
 
 from __future__ import annotations
@@ -48,7 +48,11 @@ class Leases:
 
     def lapse(self, generation_id: UUID, *, force: bool = False) -> bool:
         """Take an expired lease away (with `force` also one that is not), as a lost attempt. False: there is none."""
-        return bool(self._scripts.run("lapse", self._ttl_ms, str(generation_id), int(force)))
+        return bool(self._scripts.run("lapse", self._ttl_ms, str(generation_id), int(force), ""))
+
+    def give_up(self, generation_id: UUID, ticket: str) -> bool:
+        """Lapse one's own lease before its time: a lost attempt, but nobody has to wait for it. False: another's."""
+        return bool(self._scripts.run("lapse", self._ttl_ms, str(generation_id), 1, ticket))
 
     def expired(self) -> list[UUID]:
         """Generations whose lease has run out and was not taken away yet, the longest first."""

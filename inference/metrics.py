@@ -25,5 +25,20 @@ SLOTS_BUSY = Gauge("smolfleet_slots_busy", "Seats taken", ["model"])
 CACHED_TOKENS = Gauge("smolfleet_cached_tokens", "Prompt tokens found in the prefix cache since the start", ["model"])
 PREFILLED_TOKENS = Gauge("smolfleet_prefilled_tokens", "Prompt tokens read since the start", ["model"])
 DECODED_TOKENS = Gauge("smolfleet_decoded_tokens", "Tokens written since the start", ["model"])
+HOST_RESTORED_TOKENS = Gauge(
+    "smolfleet_host_restored_tokens", "Of the cached tokens, those that came out of host memory", ["model"]
+)
+HOST_CACHE_BYTES = Gauge("smolfleet_host_cache_bytes", "What the prefixes in host memory take", ["model"])
+POOL_TOKENS = Gauge("smolfleet_pool_tokens", "Tokens that all seats together can hold", ["model"])
+HELD_TOKENS = Gauge("smolfleet_held_tokens", "Tokens that the seats hold, cached or in use", ["model"])
+EVICTIONS = Gauge("smolfleet_evictions", "Seats whose cached tokens had to go for others, since the start", ["model"])
+PREEMPTIONS = Gauge("smolfleet_preemptions", "Times an answer had to wait again, since the start", ["model"])
+BAD_ROWS = Gauge("smolfleet_bad_rows", "Answers that got no usable numbers, since the start", ["model"])
+FAILED_FORWARDS = Gauge("smolfleet_failed_forwards", "Forward calls that failed, since the start", ["model"])
 GENERATIONS = Counter("smolfleet_generations", "Answers ended here", ["model", "reason"])
-ATTEMPTS_LOST = Counter("smolfleet_attempts_lost", "Attempts ended because the lease was somebody else's", ["model"])
+CUT = Counter(
+    "smolfleet_generations_cut", "Answers that a limit ended: tokens, context, time, repetition", ["model", "cut"]
+)
+ATTEMPTS_LOST = Counter(
+    "smolfleet_attempts_lost", "Attempts ended because the lease was somebody else's or the engine failed", ["model"]
+)

@@ -85,7 +85,7 @@ class WaitingRoom:
             if request.version > PROTOCOL_VERSION:
                 raise InvalidRequest(f"a request of version {request.version}; this worker reads {PROTOCOL_VERSION}.")
         except InvalidRequest:
-            self._scripts.run("lapse", self._ttl_ms, generation_id, 1)
+            self._scripts.run("lapse", self._ttl_ms, generation_id, 1, "")
             raise
         return Claim(request=request, ticket=ticket, mark=mark.decode(), num_lost=int(num_lost))
 

@@ -1,4 +1,4 @@
-"""Token id -> deltas: detokenizer, thinking splitter and stop strings in one chain.
+"""Token id -> deltas: detokenizer, thinking splitter, tool calls and stop strings in one chain.
 
 Owns the text state of one attempt. The same ids always give the same text, however they are grouped, so an attempt
 that goes on with another's tokens rebuilds this state by pushing them again. Knows no tokenizer: `token_bytes` is
@@ -12,14 +12,16 @@ from collections.abc import Callable, Iterable, Sequence
 from inference.output.detokenizer import Detokenizer
 from inference.output.stop_strings import StopStrings
 from inference.output.thinking import ThinkingSplitter, ThinkTags
-from inference.protocol import Delta
+from inference.output.tool_calls import ToolCallParser
+from inference.protocol import Delta, ToolCallDelta
 
 
 class OutputPipeline:
     """`push` every token the engine gives, in order, then `flush` once.
 
     `think_tags` None: the model has no reasoning, everything is content. `starts_thinking`: the prompt opened the
-    thinking block already. `stop` ends content only; reasoning may hold such a text.
+    thinking block already. `calls` looks for tool calls in content; None where none are offered. `stop` ends content
+    only; reasoning and calls may hold such a text. A thinking tag inside a call is text of the call.
     """
 
     def __init__(
@@ -28,68 +30,140 @@ class OutputPipeline:
         *,
         think_tags: ThinkTags | None = None,
         starts_thinking: bool = False,
+        calls: ToolCallParser | None = None,
         stop: Sequence[str] = (),
     ) -> None:
         self._token_bytes = token_bytes
+        self._calls = calls
+        self._shown_calls: set[int] = set()
         self._detokenizer = Detokenizer()
         self._splitter = ThinkingSplitter(think_tags, starts_inside=starts_thinking) if think_tags else None
         self._stop = StopStrings(stop)
-        self._open_id = think_tags.open_id if think_tags and think_tags.are_tokens else None
-        self._close_id = think_tags.close_id if think_tags and think_tags.are_tokens else None
+        self._think_tokens: dict[int, str] = {}  # tags that are tokens, with their texts
+        self._open_id: int | None = None
+        if think_tags is not None and think_tags.open_id is not None and think_tags.close_id is not None:
+            self._open_id = think_tags.open_id
+            self._think_tokens = {think_tags.open_id: think_tags.open, think_tags.close_id: think_tags.close}
         self.num_reasoning_tokens = 0  # the tags count with what they enclose
+        self.num_content_chars = 0  # of content so far, what is held back for a stop string included
+        self.num_shown_chars = 0  # of content in the deltas given out
 
     @property
     def stopped(self) -> bool:
-        """A stop string was completed; nothing that follows belongs to the answer."""
-        return self._stop.stopped
+        """A stop string was completed, or the one call made; nothing that follows belongs to the answer."""
+        return self._stop.stopped or (self._calls is not None and self._calls.is_done)
+
+    @property
+    def is_thinking(self) -> bool:
+        return self._splitter is not None and self._splitter.is_thinking
+
+    @property
+    def is_near_call(self) -> bool:
+        """Whether what comes next may belong to a tool call."""
+        return self._calls is not None and self._calls.is_near_call
+
+    @property
+    def num_calls(self) -> int:
+        """Tool calls in the deltas given out that did not fail (so far: one may be under way)."""
+        return len(self._shown_calls)
 
     def push(self, token_id: int) -> list[Delta]:
         """The deltas this token completes; often none, when it ends inside a character or a possible stop string."""
         if self.stopped:
             return []
-        splitter = self._splitter
-        if splitter is None:
-            return self._shown([Delta("content", self._detokenizer.feed(self._token_bytes(token_id)))])
-        was_thinking = splitter.is_thinking
-        if token_id == self._open_id:
-            deltas = splitter.feed(self._detokenizer.flush()) + splitter.open()
-        elif token_id == self._close_id:
-            deltas = splitter.feed(self._detokenizer.flush()) + splitter.close()
+        was_thinking = self.is_thinking
+        tag = self._think_tokens.get(token_id)
+        if tag is not None and self._splitter is not None and not self._is_in_call:
+            deltas = self._parted(self._detokenizer.flush())
+            deltas += self._called(self._splitter.open() if token_id == self._open_id else self._splitter.close())
         else:
-            deltas = splitter.feed(self._detokenizer.feed(self._token_bytes(token_id)))
-        if was_thinking or splitter.is_thinking:
+            piece = tag.encode() if tag is not None else self._token_bytes(token_id)
+            deltas = self._parted(self._detokenizer.feed(piece))
+        if was_thinking or self.is_thinking:
             self.num_reasoning_tokens += 1
         return self._shown(deltas)
 
     def flush(self) -> list[Delta]:
-        """No more tokens follow: everything still held back. Nothing once `stopped`."""
-        text = self._detokenizer.flush()
-        if self.stopped:
+        """No more tokens follow: everything still held back. Nothing once a stop string was completed."""
+        if self._stop.stopped:
             return []
+        deltas = self._parted(self._detokenizer.flush())
+        if self._splitter is not None:
+            deltas += self._called(self._splitter.flush())
+        if self._calls is not None:
+            deltas += self._calls.flush()
+        deltas = self._shown(deltas)
+        rest = self._stop.flush()
+        self.num_shown_chars += len(rest)
+        return merged([*deltas, Delta("content", rest)])
+
+    @property
+    def _is_in_call(self) -> bool:
+        return self._calls is not None and self._calls.is_in_call
+
+    def _parted(self, text: str) -> list[Delta]:
+        """`text` as thoughts, content and calls."""
         if self._splitter is None:
-            deltas = self._shown([Delta("content", text)])
-        else:
-            deltas = self._shown(self._splitter.feed(text) + self._splitter.flush())
-        return merged([*deltas, Delta("content", self._stop.flush())])
+            return self._called([Delta("content", text)])
+        if self._calls is None:
+            return self._splitter.feed(text)
+        deltas: list[Delta] = []
+        # Where tags are text, a call may begin or end between any two characters, and inside it a tag is none.
+        for part in [text] if self._think_tokens else text:
+            deltas += self._called([Delta("content", part)] if self._is_in_call else self._splitter.feed(part))
+        return deltas
+
+    def _called(self, deltas: list[Delta]) -> list[Delta]:
+        """The deltas with content parted into content and calls."""
+        if self._calls is None:
+            return deltas
+        parted: list[Delta] = []
+        for delta in deltas:
+            if self._calls.is_done:
+                break  # thoughts after the one call are dropped as well
+            parted += self._calls.feed(delta.text) if delta.kind == "content" else [delta]
+        return parted
 
     def _shown(self, deltas: list[Delta]) -> list[Delta]:
         """The deltas with content run through the stop strings; reasoning after a completed one is dropped too."""
         shown: list[Delta] = []
         for delta in deltas:
-            if self.stopped:
+            if self._stop.stopped:
                 break
-            shown.append(Delta("content", self._stop.feed(delta.text)) if delta.kind == "content" else delta)
+            if delta.kind == "content":
+                self.num_content_chars += len(delta.text)
+                delta = Delta("content", self._stop.feed(delta.text))
+                self.num_shown_chars += len(delta.text)
+            elif delta.call is not None and delta.call.error is None:
+                self._shown_calls.add(delta.call.index)
+            elif delta.call is not None:
+                self._shown_calls.discard(delta.call.index)
+            shown.append(delta)
         return merged(shown)
 
 
 def merged(deltas: Iterable[Delta]) -> list[Delta]:
-    """The same text in as few deltas as possible: neighbours of one kind joined, empty ones gone."""
+    """The same in as few deltas as possible: neighbours of one kind (and one call) joined, empty ones gone."""
     result: list[Delta] = []
     for delta in deltas:
-        if not delta.text:
+        before = result[-1] if result else None
+        if delta.call is not None:
+            call = _joined(before.call, delta.call) if before is not None and before.call is not None else None
+            if call is None:
+                result.append(delta)
+            else:
+                result[-1] = Delta(delta.kind, "", call)
+        elif not delta.text:
             continue
-        if result and result[-1].kind == delta.kind:
-            result[-1] = Delta(delta.kind, result[-1].text + delta.text)
+        elif before is not None and before.kind == delta.kind:
+            result[-1] = Delta(delta.kind, before.text + delta.text)
         else:
             result.append(delta)
     return result
+
+
+def _joined(first: ToolCallDelta, second: ToolCallDelta) -> ToolCallDelta | None:
+    """Both pieces as one; None where they are not of one call, or the second one tells more than text."""
+    if first.index != second.index or second.id or second.name or second.error is not None:
+        return None
+    return ToolCallDelta(first.index, first.id, first.name, first.arguments + second.arguments)

@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from inference.output.code_fence import CodeFence
 from inference.output.hold_back import HoldBack
 from inference.protocol import Delta
 
 Kind = Literal["content", "reasoning"]
-
-QUOTES = frozenset("`'\"")
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,8 @@ class ThinkingSplitter:
     """Feed it text, and tell it of tag tokens by `open` and `close`; it answers with deltas of either kind.
 
     A block may come again later and may stay unclosed. An end tag outside a block, or a start tag inside one, is
-    text. As literal text, a start tag right after a quote character is text too: an answer that explains the tag.
+    text. So is a start tag inside a fenced code block or right after a backtick, and as literal text right after any
+    quote character: an answer that explains the tag.
 
     Trimmed: white space around all reasoning taken together (so an empty block leaves nothing), and line ends before
     the first character of the answer. White space between two blocks stays, since it parts two thoughts.
@@ -48,7 +48,7 @@ class ThinkingSplitter:
         self._reads_text = not tags.are_tokens
         self._hold_back = {True: HoldBack([tags.close]), False: HoldBack([tags.open])}
         self._held = ""  # may begin a literal tag
-        self._before = ""  # the character before `_held`
+        self._fence = CodeFence()  # of the content before `_held`
         self._blank = ""  # white space of reasoning, shown only when more reasoning follows
         self._has_reasoning = False
         self._has_content = False
@@ -59,16 +59,16 @@ class ThinkingSplitter:
 
     def open(self) -> list[Delta]:
         """A start tag token came."""
-        if self._inside:
+        if self._inside or self._fence.is_code:
             return self._show(self._tags.open)
-        self._inside = True
+        self._turn()
         return []
 
     def close(self) -> list[Delta]:
         """An end tag token came."""
         if not self._inside:
             return self._show(self._tags.close)
-        self._inside = False
+        self._turn()
         return []
 
     def feed(self, text: str) -> list[Delta]:
@@ -76,14 +76,14 @@ class ThinkingSplitter:
             return self._show(text)
         deltas: list[Delta] = []
         text = self._held + text
-        while (at := self._find_tag(text)) >= 0:
+        while (at := text.find(tag := self._tags.close if self._inside else self._tags.open)) >= 0:
             deltas += self._show(text[:at])
-            text = text[at + len(self._tags.close if self._inside else self._tags.open) :]
-            self._before = ""
-            self._inside = not self._inside
+            text = text[at + len(tag) :]
+            if self._inside or not self._fence.is_quoting:
+                self._turn()
+            else:
+                deltas += self._show(tag)
         num_shown = len(text) - self._hold_back[self._inside].length(text)
-        if num_shown:
-            self._before = text[num_shown - 1]
         self._held = text[num_shown:]
         return deltas + self._show(text[:num_shown])
 
@@ -92,14 +92,10 @@ class ThinkingSplitter:
         rest, self._held = self._held, ""
         return self._show(rest)
 
-    def _find_tag(self, text: str) -> int:
-        """Where the tag that would change sides begins; -1 when there is none."""
-        if self._inside:
-            return text.find(self._tags.close)
-        at = text.find(self._tags.open)
-        while at >= 0 and (text[at - 1] if at else self._before) in QUOTES:
-            at = text.find(self._tags.open, at + 1)
-        return at
+    def _turn(self) -> None:
+        """A tag changed sides."""
+        self._inside = not self._inside
+        self._fence.forget_quote()
 
     def _show(self, text: str) -> list[Delta]:
         return self._show_reasoning(text) if self._inside else self._show_content(text)
@@ -116,6 +112,7 @@ class ThinkingSplitter:
         return [Delta("reasoning", shown)]
 
     def _show_content(self, text: str) -> list[Delta]:
+        self._fence.feed(text)
         if not self._has_content:
             text = text.lstrip("\r\n")
         if not text:

@@ -1,12 +1,16 @@
 """Messages -> prompt text in segments that say who wrote them: the template (scaffold) or somebody else (content).
 
-Owns the marking of content through a template, SmolLM-style thinking flags and the frozen date. Knows no token ids.
-Called by the builder; thread-safe after construction.
+Owns the marking of content through a template, SmolLM-style flags, the frozen date and how a template is told of
+tools. Knows no token ids. Called by the builder; thread-safe after construction.
 
 Content goes into the template between two noncharacters (which cannot occur in it: they are replaced), and the
-rendered text is cut there. A template that trims or searches content would be misled by the marks, so trimming is
-measured once with a probe and done here beforehand; and special tokens' texts inside content are broken by a third
-noncharacter, so that even a template that cuts a mark off cannot turn content into scaffold.
+rendered text is cut there. The system message has an opening one of its own, so that it is known again. A template
+that trims or searches content would be misled by the marks, so trimming is measured once with a probe and done here
+beforehand; and special tokens' texts inside content are broken by a further noncharacter, so that even a template that
+cuts a mark off cannot turn content into scaffold.
+
+Tools, calls and results reach our own template as such content. Another template gets tools and calls as plain values
+to look into, with no marks but every special token's text broken; one that knows no tools gets them told in words.
 """
 
 from __future__ import annotations
@@ -21,17 +25,28 @@ from jinja2.exceptions import TemplateError
 
 from inference.errors import InvalidRequest, ModelFileError
 from inference.prompt import messages as message_rules
+from inference.prompt import tool_texts
 from inference.prompt.kit import PromptKit
 from inference.prompt.sandbox import RefusedByTemplate, TemplateSandbox, clock, refuse
 from inference.prompt.tokenizer import BREAKER
-from inference.protocol import ChatMessage, Role
+from inference.prompt.tool_texts import Dialect
+from inference.protocol import ChatMessage, Role, ToolCall, ToolSpec
 
-OPEN, CLOSE = "\ufdd0", "\ufdd1"
-_MARKS = re.compile(f"[{OPEN}{CLOSE}{BREAKER}]")
-_CUT = re.compile(f"([{OPEN}{CLOSE}])")
+OPEN, CLOSE, OPEN_SYSTEM = "\ufdd0", "\ufdd1", "\ufdd3"
+_MARKS = re.compile(f"[{OPEN}{CLOSE}{OPEN_SYSTEM}{BREAKER}]")
+_CUT = re.compile(f"([{OPEN}{CLOSE}{OPEN_SYSTEM}])")
 
-# A flag is a word of its own: "/think-tank", "/thinking" and "https://x/think" are none.
-_FLAG = re.compile(r"(?<!\S)/(no_)?think(?=[.,;:!?)]*(?:\s|$))")
+# A flag is a word of its own: "/think-tank", "/thinking" and "https://x/think" are none, nor is anything in code.
+_FLAG = re.compile(
+    r"(?P<code>^ {0,3}(?P<fence>`{3,}|~{3,})[\s\S]*?(?:^ {0,3}(?P=fence)[`~]*[ \t]*$|\Z)|`[^`\n]+`)"
+    r"|(?<!\S)/(?P<flag>think|no_think|system_override)(?=[.,;:!?)]*(?:\s|$)) ?",
+    re.MULTILINE,
+)
+_OWN_VARIABLE = "xml_tool_texts"  # a template that reads it is one of ours
+_TOOL_VARIABLES: dict[Dialect, frozenset[str]] = {
+    "xml": frozenset({"tools", "xml_tools"}),
+    "python": frozenset({"python_tools"}),
+}
 
 # What a template's own mistakes raise while it runs; the sandbox turns some into SecurityError itself.
 _TEMPLATE_FAULTS = (TemplateError, TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError,
@@ -40,8 +55,11 @@ _TEMPLATE_FAULTS = (TemplateError, TypeError, ValueError, KeyError, IndexError, 
 
 @dataclass(frozen=True)
 class Segment:
+    """Text of the template, or (not `is_scaffold`) of one message; `is_system` of the system message."""
+
     text: str
     is_scaffold: bool
+    is_system: bool = False
 
 
 class ChatTemplate:
@@ -52,7 +70,9 @@ class ChatTemplate:
         self._kit = kit
         self._broken = broken
         self._sandbox = TemplateSandbox()
+        self._reads: frozenset[str] = frozenset()
         try:
+            self._reads = self._sandbox.variables_of(kit.chat_template)
             self._template = self._sandbox.compile_bounded(kit.chat_template)
         except _TEMPLATE_FAULTS as error:
             raise ModelFileError(f"The chat template of {kit.model} is not a template: {error}.") from error
@@ -67,26 +87,54 @@ class ChatTemplate:
         for role in (Role.SYSTEM, Role.USER, Role.ASSISTANT):
             self._trims[role] = self._probe_trimming(role)
 
-    def render(self, messages: Sequence[ChatMessage], *, thinking: bool | None, date: str) -> list[Segment]:
+    @property
+    def is_own(self) -> bool:
+        """Whether every text of other people's is a segment of its own, tools included."""
+        return _OWN_VARIABLE in self._reads
+
+    def render(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        thinking: bool | None,
+        date: str,
+        tools: Sequence[ToolSpec] = (),
+        dialect: Dialect = "xml",
+    ) -> list[Segment]:
         """The prompt up to where the answer begins.
 
         `date` is ISO (2026-11-27), "" means today in UTC. A /think or /no_think flag in the system message wins over
-        `thinking`; None leaves it to the model (which thinks, if it can).
+        `thinking`; None leaves it to the model (which thinks, if it can). `dialect` is that of `tools` and of the
+        calls among the messages.
 
         Raises:
             InvalidRequest: the list is not sound, or the template refuses it.
         """
         messages = message_rules.check(messages)
         today = _day(date)
+        if not self.is_own:
+            messages, tools = self._within_its_means(messages, tools, dialect)
+        context = self._tool_context(tools, dialect)
         plain: list[dict[str, Any]] = []
-        for message in messages:
+        for index, message in enumerate(messages):
             content = message.content
+            if message.tool_calls:
+                content = content.rstrip("\n")  # the template writes the line end between content and calls
             if self._kit.thinking is not None and message.role is Role.SYSTEM:
-                content, flag = _without_flags(content)
-                thinking = thinking if flag is None else flag
-            plain.append({"role": message.role.value, "content": self._marked(message.role, content)})
+                content, flags = _without_flags(content, keeps_override=not self.is_own)
+                if flags & {"think", "no_think"}:
+                    thinking = "no_think" not in flags
+                if self.is_own and "system_override" in flags:
+                    if tools:
+                        raise InvalidRequest(
+                            f"messages[{index}]: /system_override leaves no place for tools; expected one of both.",
+                            param=f"messages[{index}]",
+                        )
+                    context["system_override"] = True
+            fields = {"role": message.role.value, "content": self._marked(message.role, content)}
+            plain.append(fields | self._call_fields(message, dialect))
         try:
-            text = self._run(plain, thinking, today)
+            text = self._run(plain, thinking, today, context)
         except RefusedByTemplate as error:
             raise InvalidRequest(
                 f"This model's chat template refuses the messages: {error}", param="messages"
@@ -98,7 +146,65 @@ class ChatTemplate:
             ) from error
         return _segments(text)
 
-    def _run(self, messages: list[dict[str, Any]], thinking: bool | None, today: date) -> str:
+    def _within_its_means(
+        self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], dialect: Dialect
+    ) -> tuple[Sequence[ChatMessage], Sequence[ToolSpec]]:
+        """Messages and tools with what the template would pass over told in words."""
+        if not (tools or any(message.tool_calls or message.role is Role.TOOL for message in messages)):
+            return messages, tools
+        known = _TOOL_VARIABLES[dialect]
+        if not self._reads & known:
+            return tool_texts.told_as_text(messages, tools, dialect), ()
+        if "tool_calls" not in self._kit.chat_template:
+            return tool_texts.told_as_text(messages, (), dialect), tools
+        return messages, tools
+
+    def _tool_context(self, tools: Sequence[ToolSpec], dialect: Dialect) -> dict[str, Any]:
+        """What the template reads of tools; its variables for none stay undefined, but `tools`, which is None."""
+        context: dict[str, Any] = {"tools": None}
+        if self.is_own:
+            context["call_opener"], context["call_closer"] = tool_texts.TAGS[dialect]
+            if tools:
+                context[f"{dialect}_tool_texts"] = [self._enclosed(tool_texts.spec_json(tool), OPEN) for tool in tools]
+        elif tools:
+            flat = [self._safe(tool_texts.plain_spec(tool)) for tool in tools]
+            if f"{dialect}_tools" in self._reads:
+                context[f"{dialect}_tools"] = flat
+            else:
+                context["tools"] = [{"type": "function", "function": tool} for tool in flat]
+        return context
+
+    def _call_fields(self, message: ChatMessage, dialect: Dialect) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
+        if message.tool_calls and self.is_own:
+            fields["call_texts"] = [
+                self._enclosed(tool_texts.call_text(call, dialect), OPEN) for call in message.tool_calls
+            ]
+        elif message.tool_calls:
+            fields["tool_calls"] = [self._plain_call(call) for call in message.tool_calls]
+        if message.tool_call_id:
+            fields["tool_call_id"] = self._safe(message.tool_call_id)
+        return fields
+
+    def _plain_call(self, call: ToolCall) -> dict[str, Any]:
+        function = {"name": call.name, "arguments": self._safe(tool_texts.plain_arguments(call))}
+        return {"id": self._safe(call.id), "type": "function", "function": function}
+
+    def _safe(self, value: Any) -> Any:
+        """`value` with no mark in it, and every special token's text broken, wherever it is hidden."""
+        if isinstance(value, str):
+            return self._broken(_MARKS.sub("\ufffd", value))
+        if isinstance(value, dict):
+            return {self._safe(key): self._safe(item) for key, item in value.items()}
+        return [self._safe(item) for item in value] if isinstance(value, list) else value
+
+    def _run(
+        self,
+        messages: list[dict[str, Any]],
+        thinking: bool | None,
+        today: date,
+        more: dict[str, Any] | None = None,
+    ) -> str:
         context: dict[str, Any] = {
             "messages": messages,
             "add_generation_prompt": True,
@@ -106,7 +212,7 @@ class ChatTemplate:
             "eos_token": self._kit.eos_text,
             "strftime_now": clock(today),
             "raise_exception": refuse,
-            "tools": None,
+            **(more or self._tool_context((), "xml")),
         }
         if self._kit.thinking is not None:
             context["enable_thinking"] = thinking is not False
@@ -118,7 +224,10 @@ class ChatTemplate:
         content = content.rstrip() if right else content
         if not content:
             return ""  # templates ask whether there is content
-        return OPEN + self._broken(_MARKS.sub("\ufffd", content)) + CLOSE
+        return self._enclosed(content, OPEN_SYSTEM if role is Role.SYSTEM else OPEN)
+
+    def _enclosed(self, content: str, opening: str) -> str:
+        return opening + self._broken(_MARKS.sub("\ufffd", content)) + CLOSE
 
     def _probe_trimming(self, role: Role) -> tuple[bool, bool]:
         """Whether the template strips this role's content on the left and on the right."""
@@ -139,22 +248,28 @@ def _segments(text: str) -> list[Segment]:
     """Cut at the marks. Where a template dropped or doubled one, all is scaffold; breakers still keep content text."""
     pieces = _CUT.split(text)
     marks = pieces[1::2]
-    if len(marks) % 2 or any(mark != (OPEN, CLOSE)[i % 2] for i, mark in enumerate(marks)):
+    if len(marks) % 2 or any((mark == CLOSE) != bool(i % 2) for i, mark in enumerate(marks)):
         return [Segment(_CUT.sub(BREAKER, text), True)]
     out = []
     for index, piece in enumerate(pieces[0::2]):
-        if piece:
-            is_scaffold = index % 2 == 0
-            out.append(Segment(piece if is_scaffold else piece.replace(BREAKER, ""), is_scaffold))
+        if not piece:
+            continue
+        if index % 2 == 0:
+            out.append(Segment(piece, True))
+        else:
+            out.append(Segment(piece.replace(BREAKER, ""), False, is_system=marks[index - 1] == OPEN_SYSTEM))
     return out
 
 
-def _without_flags(system: str) -> tuple[str, bool | None]:
-    """The system text without thinking flags, and what they say; /no_think wins over /think."""
-    flags = [match[1] for match in _FLAG.finditer(system)]
-    if not flags:
-        return system, None
-    return _FLAG.sub("", system).rstrip(), "no_" not in flags
+def _without_flags(system: str, *, keeps_override: bool) -> tuple[str, frozenset[str]]:
+    """The system text without its flags, and which there were. A template may look for /system_override itself."""
+    flags = {match["flag"] for match in _FLAG.finditer(system) if match["flag"]}
+    kept = {None, "system_override"} if keeps_override else {None}
+    if flags <= kept:
+        return system, frozenset(flags)
+    first = _FLAG.match(system.lstrip())
+    text = _FLAG.sub(lambda match: match[0] if match["flag"] in kept else "", system).rstrip()
+    return text.lstrip() if first is not None and first["flag"] not in kept else text, frozenset(flags)
 
 
 def _day(text: str) -> date:

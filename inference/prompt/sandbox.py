@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from datetime import date
 from typing import Any
 
-from jinja2 import nodes
+from jinja2 import meta, nodes
 from jinja2.exceptions import SecurityError, TemplateError
 from jinja2.ext import Extension
 from jinja2.parser import Parser
@@ -100,6 +100,12 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         for name in ("replace", "join"):
             self.filters[name] = _bounded(self.filters[name])
         self.globals = {"range": _range, "namespace": self.globals["namespace"], "dict": dict}
+
+    def variables_of(self, source: str) -> frozenset[str]:
+        """The names that a template reads without setting them. Raises TemplateError: it is not a template."""
+        if len(source) > MAX_TEMPLATE_CHARS:
+            raise TemplateError(f"the template has {len(source):,} characters; at most {MAX_TEMPLATE_CHARS:,} are read")
+        return frozenset(meta.find_undeclared_variables(self.parse(source)))
 
     def compile_bounded(self, source: str) -> Any:
         """A template whose loops and concatenations are counted.

@@ -86,8 +86,7 @@ class Tokenizer:
         self._special_start = re.compile(f"(?=(?:{self._special_pattern.pattern}))(.)", re.DOTALL)
         # A control token has no text of its own, but a tag that the output part looks for must be seen.
         shown = {kit.thinking.open, kit.thinking.close} if kit.thinking else set()
-        if kit.tools == "hermes":
-            shown |= {"<tool_call>", "</tool_call>"}
+        shown |= {"<tool_call>", "</tool_call>", "<code>", "</code>"}
         self._shown = frozenset(self._special[t] for t in shown if t in self._special)
 
     @property

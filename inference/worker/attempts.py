@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass
 from enum import Enum
 from queue import SimpleQueue
 from uuid import UUID, uuid4
 
-from inference.engine.submission import Output
+from inference.engine.submission import Ended, Output, Reading, Token
 from inference.protocol import GenerationRequest
 from inference.waiting_room import Claim
 
@@ -23,7 +24,16 @@ class Notice(Enum):
     STOP = "stop"  # its user wants it ended; what is written stays
     LOST = "lost"  # it may write no more: the ticket or the lease is gone
     HAND_ON = "hand_on"  # this worker stops; another goes on
+    GIVE_UP = "give_up"  # this worker fails under its answers; another goes on, and the attempt counts as lost
     FINISHED = "finished"  # its finish is in the log
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A token as the engine gave it, and when: it may lie in the inbox for a while."""
+
+    token: Token
+    at: float  # of the monotonic clock
 
 
 class Attempt:
@@ -36,16 +46,28 @@ class Attempt:
         self.ticket = claim.ticket
         self.num_lost = claim.num_lost
         self.key = uuid4()
-        self.inbox: SimpleQueue[Output | Notice] = SimpleQueue()
+        self.inbox: SimpleQueue[Arrived | Reading | Ended | Notice] = SimpleQueue()
+        self.is_urgent = threading.Event()  # something lies in the inbox that should not wait for more
         self.began_at = time.monotonic()
         self.renewed_at = self.began_at  # of the monotonic clock: when the lease was last known to stand
+        self.let_go = threading.Event()  # it writes nothing more, and Redis knows how it ended if it could be told
         self._told: set[Notice] = set()
+
+    def hear(self, output: Output) -> None:
+        """Take what the engine says; its sink, on its thread."""
+        if isinstance(output, Token):
+            self.inbox.put(Arrived(output, time.monotonic()))
+        else:
+            self.inbox.put(output)
+            if isinstance(output, Ended):
+                self.is_urgent.set()
 
     def tell(self, notice: Notice) -> None:
         """Put a notice into the inbox; the same one only once, however often it is seen. From any thread."""
         if notice not in self._told:
             self._told.add(notice)
             self.inbox.put(notice)
+            self.is_urgent.set()
 
 
 class Attempts:
@@ -60,6 +82,7 @@ class Attempts:
         return attempt
 
     def end(self, attempt: Attempt) -> None:
+        attempt.let_go.set()
         with self._lock:
             del self._by_ticket[attempt.ticket]
 

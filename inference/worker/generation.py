@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from queue import Empty
-from typing import TypeVar, assert_never
+from typing import Literal, TypeVar, assert_never
 
 import numpy as np
 import structlog
@@ -22,17 +22,18 @@ from redis.exceptions import RedisError
 
 from inference import metrics
 from inference.engine.sampling import SamplerPlan, seed_of
-from inference.engine.submission import Ended, Reading, Submission, Token
-from inference.errors import EngineStopped, EventsExpired, InvalidRequest, StoreUnavailable
+from inference.engine.submission import Ended, Reading, Submission
+from inference.errors import EngineDied, EngineStopped, EventsExpired, InvalidRequest, StoreUnavailable
 from inference.output.deltas import OutputPipeline
 from inference.prompt.builder import Prompt
-from inference.protocol import ErrorFacts, Event, EventKind, Finish, FinishReason, Usage
+from inference.protocol import Delta, ErrorFacts, Event, EventKind, Finish, FinishReason, TokenLogprob, Usage
 from inference.worker.answer_text import AnswerText
-from inference.worker.attempts import Attempt, Notice
+from inference.worker.attempts import Arrived, Attempt, Notice
 from inference.worker.workbench import Workbench
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
+Cut = Literal["", "max_tokens", "context", "time", "loop"]
 
 MIN_PROGRESS_TOKENS = 256  # a prompt with less to read is read before anybody could see how far it is
 PROGRESS_SECONDS = 0.25  # between two progress events
@@ -53,12 +54,15 @@ class Generation:
         self._request = attempt.request
         self._num_prompt_tokens = 0
         self._num_cached: int | None = None
+        self._cut: Cut = ""  # which limit the engine's own `length` would mean
         self._is_in_engine = False
         self._is_finishing = False
         self._has_text = False
         self._first_token_at = 0.0
         self._last_token_at = 0.0
         self._progress_at = 0.0
+        self._gather_seconds = bench.config.flush_ms / 2000  # the other half is the publisher's
+        self._itl = metrics.ITL_SECONDS.labels(bench.model.name)
         self._log = log.bind(generation=str(attempt.generation_id), model=bench.model.name)
 
     def run(self) -> None:
@@ -83,6 +87,7 @@ class Generation:
         finally:
             self._leave_engine()
             self._bench.publisher.close(self._outbox)
+            self._attempt.let_go.set()
             self._await_engine()
 
     def _answer(self) -> None:
@@ -90,24 +95,33 @@ class Generation:
             prompt = self._bench.model.prompts.build(self._request)
             sampling = self._bench.model.sampling_of(self._request)
             plan = SamplerPlan.of(sampling, seed=seed_of(self._attempt.generation_id))
+            self._constraint = self._bench.model.constraint_for(self._request, sampling, prompt, self._text.tokens)
         except InvalidRequest as error:
             self._finish(FinishReason.ERROR, error=ErrorFacts(code=error.code, message=error.message))
             return
         self._num_prompt_tokens = len(prompt.tokens)
         pipeline = OutputPipeline(
             self._bench.model.token_bytes,
-            think_tags=self._bench.model.think_tags,
+            think_tags=self._bench.model.think_tags_for(sampling),
             starts_thinking=prompt.starts_thinking,
+            calls=self._bench.model.calls_in(self._request),
             stop=sampling.stop,
         )
         room = self._bench.model.context_tokens - len(prompt.tokens)
         max_tokens = min(sampling.max_tokens or room, room)
-        if not self._text.begin(pipeline):
+        self._cut = "max_tokens" if sampling.max_tokens == max_tokens else "context"
+        # Whoever forbids the end wants every token, whatever they say.
+        loop_tokens = 0 if sampling.ignore_eos else self._bench.config.loop_tokens
+        if sampling.logprobs is not None:
+            self._text.tell_logprobs(self._bench.model.token_bytes)
+        if not self._text.begin(pipeline, loop_tokens=loop_tokens):
             self._finish(FinishReason.ERROR, error=TEXT_DIFFERS)
         elif self._text.stopped:
             self._finish(FinishReason.STOP)
+        elif self._text.is_looping:
+            self._finish(FinishReason.LENGTH, cut="loop")
         elif len(self._text.tokens) >= max_tokens:
-            self._finish(FinishReason.LENGTH)
+            self._finish(FinishReason.LENGTH, cut=self._cut)
         else:
             self._submit(prompt, plan, max_tokens)
 
@@ -118,9 +132,11 @@ class Generation:
             generated=np.array(self._text.tokens, np.int32),
             plan=plan,
             max_tokens=max_tokens,
-            salt="",  # one cache for all: its keys are exact token ids, and shared system prompts are read once
+            salt=self._request.user_key,
+            num_shared=prompt.num_shared,
             priority=self._request.priority,
-            sink=self._attempt.inbox.put,
+            sink=self._attempt.hear,
+            constraint=self._constraint,
         )
         try:
             self._bench.engine.submit(submission)
@@ -136,17 +152,27 @@ class Generation:
     def _follow(self) -> None:
         """Take what the engine and others say until the attempt has ended."""
         deadline = self._attempt.began_at + self._bench.config.generation_seconds
+        following: Reading | Ended | Notice | None = None  # what was found behind the tokens taken last
         while True:
-            try:
-                item = self._attempt.inbox.get(timeout=max(0.0, deadline - time.monotonic()))
-            except Empty:
-                self._log.warning("generation_too_long", seconds=self._bench.config.generation_seconds)
-                self._finish(FinishReason.LENGTH)
-                return
-            if isinstance(item, Token):
-                self._take_token(item.id)
+            item: Arrived | Reading | Ended | Notice
+            if following is not None:
+                item, following = following, None
+            else:
+                try:
+                    item = self._attempt.inbox.get(timeout=max(0.0, deadline - time.monotonic()))
+                except Empty:
+                    self._log.warning("generation_too_long", seconds=self._bench.config.generation_seconds)
+                    self._finish(FinishReason.LENGTH, cut="time")
+                    return
+            if isinstance(item, Arrived):
+                arrived, following = self._gather(item)
+                self._is_in_engine = not isinstance(following, Ended)
+                self._take_tokens(arrived)
                 if self._text.stopped:
                     self._finish(FinishReason.STOP)
+                    return
+                if self._text.is_looping:
+                    self._finish(FinishReason.LENGTH, cut="loop")
                     return
             elif isinstance(item, Reading):
                 self._take_reading(item)
@@ -161,6 +187,9 @@ class Generation:
             elif item is Notice.HAND_ON:
                 self._hand_on()
                 return
+            elif item is Notice.GIVE_UP:
+                self._give_up()
+                return
             elif item is Notice.LOST:
                 self._lose()
                 return
@@ -168,18 +197,46 @@ class Generation:
                 assert item is not Notice.FINISHED, "finished before the finish was put"
                 assert_never(item)
 
-    def _take_token(self, token: int) -> None:
-        now = time.monotonic()
-        if self._last_token_at:
-            metrics.ITL_SECONDS.labels(self._bench.model.name).observe(now - self._last_token_at)
-        else:
-            self._first_token_at = now
-        self._last_token_at = now
-        deltas = self._text.push(token)
+    def _gather(self, first: Arrived) -> tuple[list[Arrived], Reading | Ended | Notice | None]:
+        """The tokens that lie in the inbox, once there was time for some to come, and what lies behind them.
+
+        Waking for every token would cost the engine's thread, which needs the interpreter too, more than the work on
+        it; and text leaves no sooner, since the publisher gathers as well. The first text does not wait.
+        """
+        arrived = [first]
+        if self._has_text:
+            self._attempt.is_urgent.wait(self._gather_seconds)
+        while True:
+            try:
+                item = self._attempt.inbox.get_nowait()
+            except Empty:
+                return arrived, None
+            if not isinstance(item, Arrived):
+                return arrived, item
+            arrived.append(item)
+
+    def _take_tokens(self, arrived: list[Arrived]) -> None:
+        """Work on tokens until one of them ends the answer; what they give leaves together."""
+        tokens: list[int] = []
+        deltas: list[Delta] = []
+        logprobs: list[TokenLogprob] = []
+        for item in arrived:
+            if self._last_token_at:
+                self._itl.observe(item.at - self._last_token_at)
+            else:
+                self._first_token_at = item.at
+            self._last_token_at = item.at
+            news = self._text.push(item.token.id, item.token.logprobs)
+            tokens += news.tokens
+            deltas += news.deltas
+            logprobs += news.logprobs
+            if self._text.stopped or self._text.is_looping:
+                break
         if deltas and not self._has_text:
             self._has_text = True
             self._observe_since_submit(metrics.TTFT_SECONDS)
-        self._bench.publisher.put_deltas(self._outbox, (token,), deltas)
+        if tokens:
+            self._bench.publisher.put_deltas(self._outbox, tokens, deltas, logprobs)
 
     def _take_reading(self, reading: Reading) -> None:
         if self._num_cached is None:
@@ -201,16 +258,24 @@ class Generation:
         """The engine is done with the sequence, by its own decision."""
         if ended.reason is FinishReason.CANCELLED:  # nobody here asked for it: the engine stops, the answer need not
             self._hand_on()
+        elif ended.error is not None and ended.error.code == EngineDied.code:
+            self._give_up()
         else:
-            self._finish(ended.reason, error=ended.error)
+            # The engine was told no more than the context has room for, so it cannot tell these two apart.
+            self._finish(ended.reason, error=ended.error, cut="context" if ended.cut == "context" else self._cut)
 
-    def _finish(self, reason: FinishReason, *, error: ErrorFacts | None = None) -> None:
+    def _finish(self, reason: FinishReason, *, error: ErrorFacts | None = None, cut: Cut = "") -> None:
         """Write the end of the answer, wait until the log has it, have it recorded."""
         self._is_finishing = True
         self._leave_engine()
-        held_back = self._text.flush()
+        last = self._text.flush()
+        if reason is not FinishReason.LENGTH:
+            cut = ""
+        if reason in (FinishReason.STOP, FinishReason.LENGTH) and self._text.num_calls:
+            reason = FinishReason.TOOL_CALLS  # also when it was cut: the calls that are whole can be made
         finish = Finish(
             reason=reason,
+            cut=cut,
             usage=self._usage_now(),
             content_sha256=self._text.content_sha256,
             num_chars=self._text.num_chars,
@@ -218,12 +283,15 @@ class Generation:
             worker=self._bench.config.worker_name,
             decode_seconds=self._last_token_at - self._first_token_at,
         )
-        self._bench.publisher.finish(self._outbox, finish, held_back)
+        self._bench.publisher.finish(self._outbox, finish, last.deltas, tokens=last.tokens, logprobs=last.logprobs)
         if self._await_notice() is Notice.FINISHED:
             metrics.GENERATIONS.labels(self._bench.model.name, reason.value).inc()
+            if finish.cut:
+                metrics.CUT.labels(self._bench.model.name, finish.cut).inc()
             self._log.info(
                 "generation_finished",
                 reason=reason.value,
+                cut=finish.cut,
                 error=error.code if error else None,
                 num_prompt_tokens=finish.usage.prompt_tokens,
                 num_tokens=finish.usage.completion_tokens,
@@ -243,6 +311,28 @@ class Generation:
             return
         self._log.info("generation_handed_on", released=released, num_tokens=len(self._text.tokens))
         if released:
+            self._hint("ring", self._bench.ring, self._bench.model.name)
+
+    def _give_up(self) -> None:
+        """This worker fails under the answer: let another go on at once, instead of when the lease has run out.
+
+        It counts as a lost attempt, so an answer that itself is what breaks workers ends: the sweeper fails it when
+        it was the last one.
+        """
+        attempt, config = self._attempt, self._bench.config
+        self._leave_engine()
+        self._is_in_engine = False  # a hung engine never says that it ended
+        self._bench.publisher.settle(self._outbox, SETTLE_SECONDS)
+        try:
+            given_up = self._bench.leases.give_up(attempt.generation_id, attempt.ticket)
+            is_last = attempt.num_lost + 1 >= config.max_attempts
+            goes_on = given_up and not is_last and self._bench.room.reenter(attempt.generation_id)
+        except RedisError as error:  # the lease lapses in its own time
+            self._log.warning("generation_not_given_up", error=type(error).__name__)
+            return
+        metrics.ATTEMPTS_LOST.labels(self._bench.model.name).inc()
+        self._log.warning("generation_given_up", given_up=given_up, goes_on=goes_on, num_tokens=len(self._text.tokens))
+        if goes_on:
             self._hint("ring", self._bench.ring, self._bench.model.name)
 
     def _lose(self) -> None:

@@ -35,7 +35,6 @@ from inference import config as configuration
 from inference import keys
 from inference.catalog import Catalog, CatalogEntry
 from inference.config import InferenceConfig
-from inference.engine.engine import Engine
 from inference.errors import InferenceError
 from inference.prompt.builder import PromptBuilder
 from inference.protocol import ModelCard, WorkerCard
@@ -47,7 +46,8 @@ from inference.worker.workbench import Served
 
 log = structlog.get_logger(__name__)
 
-MAX_SAMPLER_THREADS = 4  # more fight over the interpreter's lock
+SWITCH_SECONDS = 0.001  # longest turn of a thread with the interpreter while others wait
+
 STORE_RETRY_SECONDS = 1.0
 LOOK_SECONDS = 0.2  # how soon a signal is noticed while the model loads
 
@@ -112,6 +112,8 @@ class ModelStep(bootsteps.StartStopStep):  # type: ignore[misc]
             signal.signal(number, self._on_stop_signal)
         if self._config.metrics_port:
             self._serve_metrics(self._config.metrics_port)
+        # Python lets a thread compute for 5 ms before another gets its turn, which is most of a step on a GPU.
+        sys.setswitchinterval(SWITCH_SECONDS)
         self._heartbeat = Heartbeat(self._registry, self._card)
         self._heartbeat.start()
         self._start_runtime(entry)
@@ -236,18 +238,13 @@ class _Loading:
             self.done.set()
 
     def _load(self) -> None:
-        from inference.llama import device, loader  # here: nothing else in a worker's tests needs the library
+        # Here: nothing else in a worker's tests needs the library.
+        from inference.llama import loader
+        from inference.worker.engine_setup import new_engine
 
         loaded = loader.load(self._entry, self._config)
         prompts = PromptBuilder(loaded.kit)
-        num_slots = loaded.backend.num_slots
-        engine = Engine(
-            loaded.backend,
-            end_tokens=loaded.end_tokens,
-            target_itl_ms=self._config.target_itl_ms,
-            min_copy_tokens=loaded.backend.min_copy_tokens,
-            sampler_threads=max(1, min(num_slots, device.usable_cores() // 2, MAX_SAMPLER_THREADS)),
-        )
+        engine = new_engine(loaded, self._config, prompts.tokenizer)
         self.card, self.notes, self.device = loaded.card, loaded.notes, loaded.device
         self.kit = loaded.kit.to_bytes()
         self.runtime = Runtime(

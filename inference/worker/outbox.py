@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from inference.output.deltas import merged
-from inference.protocol import Delta, Event, EventKind, Finish
+from inference.protocol import Delta, Event, EventKind, Finish, TokenLogprob
 from inference.worker.attempts import Attempt
 
 MAX_UNSENT_TOKENS = 65_536  # while Redis is away; far above what one lease of decoding writes
@@ -40,6 +40,7 @@ class Outbox:
         self._closed_events: list[Event] = []
         self._tokens: list[int] = []
         self._deltas: list[Delta] = []
+        self._logprobs: list[TokenLogprob] = []
         self._has_sent_delta = False
 
     @property
@@ -62,14 +63,20 @@ class Outbox:
         self.due_at = now
 
     def add_deltas(
-        self, tokens: Sequence[int], deltas: Sequence[Delta], now: float, *, flush_seconds: float, flush_tokens: int
+        self,
+        tokens: Sequence[int],
+        deltas: Sequence[Delta],
+        logprobs: Sequence[TokenLogprob],
+        now: float,
+        *,
+        flush_seconds: float,
+        flush_tokens: int,
     ) -> None:
         """Tokens and the text they complete. The attempt's first text is due at once, later text after a while.
 
         Tokens without text wait for the text that follows them.
         """
-        self._tokens += tokens
-        self._deltas += deltas
+        self._gather(tokens, deltas, logprobs)
         if not self._has_sent_delta and self._deltas:
             self.due_at = now
             self._has_sent_delta = True
@@ -78,9 +85,16 @@ class Outbox:
         elif deltas:
             self.due_at = min(self.due_at, now + flush_seconds)
 
-    def end(self, finish: Finish, deltas: Sequence[Delta], now: float) -> None:
-        """Nothing follows but `deltas` and the finish."""
-        self._deltas += deltas
+    def end(
+        self,
+        finish: Finish,
+        tokens: Sequence[int],
+        deltas: Sequence[Delta],
+        logprobs: Sequence[TokenLogprob],
+        now: float,
+    ) -> None:
+        """Nothing follows but these and the finish."""
+        self._gather(tokens, deltas, logprobs)
         self.finish = finish
         self.due_at = now
 
@@ -103,9 +117,19 @@ class Outbox:
         del self.under_way[0]
         self.last_seq = seq
 
+    def _gather(self, tokens: Sequence[int], deltas: Sequence[Delta], logprobs: Sequence[TokenLogprob]) -> None:
+        self._tokens += tokens
+        self._deltas += deltas
+        self._logprobs += logprobs
+
     def _close_delta(self) -> None:
         if self._tokens or self._deltas:
             self._closed_events.append(
-                Event(kind=EventKind.DELTA, deltas=tuple(merged(self._deltas)), tokens=tuple(self._tokens))
+                Event(
+                    kind=EventKind.DELTA,
+                    deltas=tuple(merged(self._deltas)),
+                    tokens=tuple(self._tokens),
+                    logprobs=tuple(self._logprobs),
+                )
             )
-            self._tokens, self._deltas = [], []
+            self._tokens, self._deltas, self._logprobs = [], [], []

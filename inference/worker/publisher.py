@@ -21,7 +21,7 @@ from redis.exceptions import RedisError
 from inference.config import InferenceConfig
 from inference.errors import EventsExpired
 from inference.event_log import Appended, EventLog
-from inference.protocol import Delta, Event, Finish
+from inference.protocol import Delta, Event, Finish, TokenLogprob
 from inference.worker.attempts import Attempt, Notice
 from inference.worker.outbox import MAX_UNSENT_TOKENS, Outbox
 
@@ -36,7 +36,7 @@ class Publisher:
 
     def __init__(self, event_log: EventLog, config: InferenceConfig) -> None:
         self._event_log = event_log
-        self._flush_seconds = config.flush_ms / 1000
+        self._flush_seconds = config.flush_ms / 2000  # the other half an attempt spends gathering tokens
         self._flush_tokens = config.flush_tokens
         self._patience_seconds = config.lease_seconds
         lock = threading.Lock()
@@ -79,24 +79,39 @@ class Publisher:
             outbox.add(event, time.monotonic())
             self._wake(outbox)
 
-    def put_deltas(self, outbox: Outbox, tokens: Sequence[int], deltas: Sequence[Delta]) -> None:
+    def put_deltas(
+        self,
+        outbox: Outbox,
+        tokens: Sequence[int],
+        deltas: Sequence[Delta],
+        logprobs: Sequence[TokenLogprob] = (),
+    ) -> None:
         with self._changed:
             outbox.add_deltas(
                 tokens,
                 deltas,
+                logprobs,
                 time.monotonic(),
                 flush_seconds=self._flush_seconds,
                 flush_tokens=self._flush_tokens,
             )
             self._wake(outbox)
 
-    def finish(self, outbox: Outbox, finish: Finish, deltas: Sequence[Delta] = ()) -> None:
+    def finish(
+        self,
+        outbox: Outbox,
+        finish: Finish,
+        deltas: Sequence[Delta] = (),
+        *,
+        tokens: Sequence[int] = (),
+        logprobs: Sequence[TokenLogprob] = (),
+    ) -> None:
         """The last news, with the text that was held back until now. The inbox gets FINISHED or LOST within a lease.
 
         Both are one write: text in the log that belongs to no token would keep another attempt from going on.
         """
         with self._changed:
-            outbox.end(finish, deltas, time.monotonic())
+            outbox.end(finish, tokens, deltas, logprobs, time.monotonic())
             self._wake(outbox)
             if self._has_ended:
                 self._give_up(outbox)

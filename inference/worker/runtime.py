@@ -32,6 +32,7 @@ from inference.worker.workbench import Served, Workbench
 log = structlog.get_logger(__name__)
 
 HAND_ON_SECONDS = 10.0  # for all attempts to release what they work on
+LAST_WORDS_SECONDS = 2.0  # the same when the process ends because something is broken
 LOOK_SECONDS = 0.2  # how soon a second stop signal is noticed
 
 
@@ -58,15 +59,17 @@ class Runtime:
         self._seats_changed = threading.Condition()
         self._num_seated = 0
         self._publisher = Publisher(EventLog(redis, config), config)
-        self._renewal = Renewal(Leases(redis, config), self.attempts, config)
+        leases = Leases(redis, config)
+        self._renewal = Renewal(leases, self.attempts, config)
         self._cancellation = Cancellation(redis, self.attempts)
-        self._watchdog = Watchdog(engine.stats, config.hang_seconds, end_process=end_process)
+        self._watchdog = Watchdog(engine.stats, self.let_go, config.hang_seconds, end_process=end_process)
         self.bench = Workbench(
             config=config,
             model=model,
             engine=engine,
             event_log=EventLog(redis, config),
             room=WaitingRoom(redis, config),
+            leases=leases,
             publisher=self._publisher,
             ring=ring,
             send_record=send_record,
@@ -104,6 +107,14 @@ class Runtime:
         metrics.DECODED_TOKENS.labels(name).set(stats.num_decoded_tokens)
         metrics.PREFILLED_TOKENS.labels(name).set(stats.num_prefilled_tokens)
         metrics.CACHED_TOKENS.labels(name).set(stats.num_cached_tokens)
+        metrics.HOST_RESTORED_TOKENS.labels(name).set(stats.num_host_restored_tokens)
+        metrics.HOST_CACHE_BYTES.labels(name).set(stats.host_cache_bytes)
+        metrics.POOL_TOKENS.labels(name).set(stats.pool_tokens)
+        metrics.HELD_TOKENS.labels(name).set(stats.num_held_tokens)
+        metrics.EVICTIONS.labels(name).set(stats.num_evictions)
+        metrics.PREEMPTIONS.labels(name).set(stats.num_preemptions)
+        metrics.BAD_ROWS.labels(name).set(stats.num_bad_rows)
+        metrics.FAILED_FORWARDS.labels(name).set(stats.num_failed_forwards)
         metrics.STEP_SECONDS.labels(name).set(stats.last_step_seconds)
         metrics.HOST_SECONDS.labels(name).set(stats.host_seconds_per_step)
 
@@ -121,6 +132,23 @@ class Runtime:
             self.attempts.tell_all(Notice.HAND_ON)  # also whoever was still claiming
         if self._num_seated:
             log.error("attempts_left", num_attempts=self._num_seated)
+
+    def let_go(self, notice: Notice) -> None:
+        """Before the process ends: claim nothing more, and have every attempt told to let go of its generation.
+
+        Waits until each has, or two seconds: what is not told by then lapses.
+        """
+        self.accepts = False
+        self.draining.set()
+        deadline = time.monotonic() + LAST_WORDS_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            holding = [attempt for attempt in self.attempts.all() if not attempt.let_go.is_set()]
+            if not holding:
+                return
+            for attempt in holding:
+                attempt.tell(notice)
+            holding[0].let_go.wait(min(left, LOOK_SECONDS))
+        log.error("attempts_left", num_attempts=self._num_seated)
 
     def _wait_until_idle(self) -> bool:
         """Whether nobody claims or answers any more, after a short wait."""

@@ -5,15 +5,25 @@ Owns nothing itself. `worker.runtime` builds it, `worker.generation` works with 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+import msgspec
+
 from inference.config import InferenceConfig
+from inference.engine.constraint import Constraint
 from inference.engine.engine import Engine
+from inference.errors import EngineError, InvalidRequest
 from inference.event_log import EventLog
+from inference.grammar import tool_grammar
+from inference.grammar.matcher import Grammars
+from inference.grammar.thinking import ThinkingConstraint
+from inference.lease import Leases
 from inference.output.thinking import ThinkTags
-from inference.prompt.builder import PromptBuilder
+from inference.output.tool_calls import OPEN, ToolCallParser
+from inference.prompt.builder import Prompt, PromptBuilder
 from inference.protocol import GenerationRequest, SamplingParams
 from inference.waiting_room import WaitingRoom
 from inference.worker.publisher import Publisher
@@ -29,6 +39,7 @@ class Served:
     prompts: PromptBuilder
     token_bytes: Callable[[int], bytes]
     think_tags: ThinkTags | None
+    grammars: Grammars
 
     @classmethod
     def of(cls, prompts: PromptBuilder) -> Served:
@@ -48,10 +59,67 @@ class Served:
             prompts=prompts,
             token_bytes=prompts.tokenizer.token_bytes,
             think_tags=tags,
+            grammars=Grammars(kit, prompts.tokenizer),
         )
 
     def sampling_of(self, request: GenerationRequest) -> SamplingParams:
-        return request.sampling.over(self.sampling)
+        """What holds for it, the model's defaults included. Where no tool may be called, no call may begin."""
+        sampling = request.sampling.over(self.sampling)
+        opener = self.prompts.tokenizer.id_of(OPEN)
+        if request.tools and not request.may_call and opener is not None:
+            biases = {**(sampling.logit_bias or {}), opener: -100.0}
+            sampling = msgspec.structs.replace(sampling, logit_bias=biases)
+        return sampling
+
+    def calls_in(self, request: GenerationRequest) -> ToolCallParser | None:
+        """What finds tool calls in the answer; None where none may come. A call's id is the same for every attempt."""
+        if not request.may_call:
+            return None
+
+        def id_of(index: int) -> str:
+            return f"call_{hashlib.sha256(request.id.bytes + index.to_bytes(4)).hexdigest()[:24]}"
+
+        dialect = self.prompts.dialect_of(request)
+        return ToolCallParser(request.tools, id_of=id_of, dialect=dialect, is_parallel=request.is_parallel)
+
+    def constraint_for(
+        self, request: GenerationRequest, sampling: SamplingParams, prompt: Prompt, generated: Sequence[int]
+    ) -> Constraint | None:
+        """What holds an answer that begins with `generated` to its schema, its calls or its budget; None for free text.
+
+        Raises:
+            InvalidRequest: it cannot be held to that, or those tokens do not follow it.
+        """
+        is_held = tool_grammar.is_held(request)
+        if sampling.json_schema is not None and not is_held:
+            return self.grammars.constraint(sampling.json_schema, generated)
+        request = msgspec.structs.replace(request, tool_dialect=self.prompts.dialect_of(request))
+        inner = self.grammars.tool_calls(request) if is_held else None
+        tags = self.think_tags_for(sampling)
+        may_think = tags is not None and (request.thinking is not False or inner is None)
+        constraint: Constraint | None = inner
+        if tags is not None and may_think and (tags.are_tokens if inner else sampling.thinking_budget is not None):
+            constraint = ThinkingConstraint(
+                tags,
+                [tags.close_id] if tags.close_id is not None else self.prompts.tokenizer.encode_text(tags.close),
+                self.token_bytes,
+                vocab_size=self.prompts.tokenizer.vocab_size,
+                starts_inside=prompt.starts_thinking,
+                budget=sampling.thinking_budget,
+                inner=inner,
+                end_tokens=self.prompts.kit.end_tokens,
+            )
+        if constraint is not None:
+            try:
+                for token in generated:
+                    constraint.accept(int(token))
+            except EngineError as error:
+                raise InvalidRequest("The answer written so far is no call as asked for.", param="tools") from error
+        return constraint
+
+    def think_tags_for(self, sampling: SamplingParams) -> ThinkTags | None:
+        """What parts thoughts from content; None where all is content. JSON is: a tag in it is a string's text."""
+        return self.think_tags if sampling.json_schema is None else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +131,7 @@ class Workbench:
     engine: Engine
     event_log: EventLog
     room: WaitingRoom
+    leases: Leases
     publisher: Publisher
     ring: Callable[[str], None]
     send_record: Callable[[UUID], None]

@@ -35,7 +35,9 @@ class Row:
 
 @dataclass
 class Worker:
-    phase: str = "idle"  # idle | claimed | running | ended (finish written, record not sent)
+    phase: str = (
+        "idle"  # idle | claimed | running | given up (not re-entered) | ended (finish written, record not sent)
+    )
     claim: Claim = field(default_factory=lambda: Claim(make_request(), "", "", 0))
     seq: int = 0
     sees_stop: bool = False

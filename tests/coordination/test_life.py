@@ -1,8 +1,9 @@
 """The life of one generation under random mishaps, on the real scripts and a real server.
 
-Drives what the protocol's model explores: two workers that may die, be slow or drain, leases that lapse at any time,
-lost and repeated doorbells and records, a user's stop with the web process dying before Redis, a late submit, the
-sweeper, a recorder dying between commit and its entry, the loss of everything in Redis, and a viewer with a cursor.
+Drives what the protocol's model explores: two workers that may die (or say first that they give up), be slow or drain,
+leases that lapse at any time, lost and repeated doorbells and records, a user's stop with the web process dying before
+Redis, a late submit, the sweeper, a recorder dying between commit and its entry, the loss of everything in Redis, and a
+viewer with a cursor.
 Checks after every step that the log and the stored text have no hole, repeat or mix, that there is at most one end, and
 that the viewer saw what is stored; and at the end that every story can still end.
 
@@ -120,6 +121,10 @@ class Life(RuleBasedStateMachine):
             yield f"renew {index}", lambda: self.renew(index)
         if worker.phase in ("claimed", "running") and self.budget.drains:
             yield f"release {index}", lambda: self.release(index)
+        if worker.phase in ("claimed", "running") and self.budget.kills:
+            yield f"give up {index}", lambda: self.give_up(index)
+        if worker.phase == "given up":
+            yield f"re-enter {index}", lambda: self.reenter(index)
         if worker.phase != "idle" and self.budget.kills:
             yield f"kill {index}", lambda: self.kill(index)
 
@@ -220,6 +225,17 @@ class Life(RuleBasedStateMachine):
     def release(self, index: int) -> None:
         self.budget.drains -= 1
         if self.s.room.release(self.id, self.workers[index].claim.ticket):
+            self.s.client.ring(MODEL)
+        self.workers[index] = Worker()
+
+    def give_up(self, index: int) -> None:
+        """Its engine died; it can still say so."""
+        self.budget.kills -= 1
+        given_up = self.s.leases.give_up(self.id, self.workers[index].claim.ticket)
+        self.workers[index] = Worker(phase="given up" if given_up else "idle")
+
+    def reenter(self, index: int) -> None:
+        if self.s.room.reenter(self.id):
             self.s.client.ring(MODEL)
         self.workers[index] = Worker()
 

@@ -76,6 +76,21 @@ def test_lapse_waits_for_expiry_unless_forced(room: WaitingRoom, leases: Leases)
     assert not leases.lapse(claim.request.id, force=True)
 
 
+def test_only_ones_own_lease_can_be_given_up(room: WaitingRoom, leases: Leases) -> None:
+    old = claimed(room, make_request())
+    generation = old.request.id
+    assert not leases.give_up(generation, "other")
+    assert room.standing(generation).state == "leased"
+    assert leases.give_up(generation, old.ticket)
+    assert not leases.give_up(generation, old.ticket), "once"
+    assert (room.standing(generation).state, room.standing(generation).num_lost) == ("lapsed", 1)
+    assert room.reenter(generation)
+    assert not leases.give_up(generation, old.ticket), "it waits already"
+    assert room.claim(MODEL, "w2") is not None
+    assert not leases.give_up(generation, old.ticket), "another's now"
+    assert room.standing(generation).num_lost == 1
+
+
 def test_expired_leases_are_listed(redis: redis_py.Redis, config: InferenceConfig, leases: Leases) -> None:
     claim = claimed(WaitingRoom(redis, dataclasses.replace(config, lease_seconds=0.0)), make_request())
     assert leases.expired() == [claim.request.id]

@@ -10,7 +10,7 @@ from inference.protocol import EventKind
 from tests.worker.scripted import MODEL, ScriptedWorker, Store, check_whole, text_of, wait_until
 
 MakeWorker = Callable[..., ScriptedWorker]
-LONG = "a long answer 👩‍💻 " * 40
+LONG = "".join(f"{n}. a long answer 👩‍💻 " for n in range(40))
 
 
 def test_answers_may_end_while_it_drains(store: Store, make_worker: MakeWorker) -> None:

@@ -6,17 +6,20 @@ import hashlib
 import threading
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from inference.output.deltas import OutputPipeline, merged
 from inference.protocol import Event, EventKind, FinishReason
 from tests.worker.scripted import (
+    CONTEXT_TOKENS,
     MODEL,
     TAGS,
     ScriptedWorker,
     Store,
     check_whole,
     ids,
+    request,
     text_of,
     wait_until,
 )
@@ -77,7 +80,74 @@ def test_max_tokens_ends_with_length_and_shows_what_was_held_back(store: Store, 
     worker.answer()
     assert text_of(store.read(asked.id)) == ("", "ends with <|im")
     finish = store.finish_of(asked.id)
-    assert (finish.reason, finish.usage.completion_tokens) == (FinishReason.LENGTH, 14)
+    assert (finish.reason, finish.cut, finish.usage.completion_tokens) == (FinishReason.LENGTH, "max_tokens", 14)
+
+
+@pytest.mark.parametrize("max_tokens", [None, 10_000])
+def test_a_full_context_ends_the_answer_and_says_so(
+    store: Store, make_worker: MakeWorker, max_tokens: int | None
+) -> None:
+    worker = make_worker({"x" * 1900: "".join(f"{n} " for n in range(2000))})
+    asked = store.enter("x" * 1900, max_tokens=max_tokens)
+    worker.answer()
+    finish = store.finish_of(asked.id)
+    assert (finish.reason, finish.cut) == (FinishReason.LENGTH, "context")
+    assert finish.usage.completion_tokens == CONTEXT_TOKENS - 1901
+
+
+REPEATING = "Well: " + "again and " * 150
+
+
+def test_an_answer_that_only_repeats_itself_is_cut(store: Store, make_worker: MakeWorker) -> None:
+    worker = make_worker({"loop": REPEATING})
+    asked = store.enter("loop")
+    worker.answer()
+    log = store.read(asked.id)
+    check_whole(log)
+    finish = store.finish_of(asked.id)
+    assert (finish.reason, finish.cut) == (FinishReason.LENGTH, "loop")
+    assert 512 <= finish.usage.completion_tokens < 600
+    assert REPEATING.startswith(text_of(log)[1])
+    assert worker.engine.stats().num_free_slots == 4
+
+
+@pytest.mark.parametrize("cut", [100, 511, 512, 543, 544])
+def test_a_repeating_answer_is_cut_at_the_same_place_whoever_goes_on(
+    store: Store, make_worker: MakeWorker, cut: int
+) -> None:
+    worker = make_worker({"loop": REPEATING})
+    alone = store.enter("loop")
+    worker.answer()
+    asked = store.enter("loop")
+    store.write_part(asked.id, entries(ids(REPEATING)[:cut]))
+    worker.answer()
+    assert text_of(store.read(asked.id)) == text_of(store.read(alone.id))
+    assert store.finish_of(asked.id).cut == "loop"
+
+
+@pytest.mark.parametrize(
+    ("options", "sampling"), [({"LOOP_TOKENS": 0}, {}), ({}, {"ignore_eos": True, "max_tokens": 1506})]
+)
+def test_repetition_may_be_wanted(
+    store: Store, make_worker: MakeWorker, options: dict[str, int], sampling: dict[str, object]
+) -> None:
+    worker = make_worker({"loop": REPEATING}, **options)
+    asked = store.enter("loop", **sampling)
+    worker.answer()
+    assert text_of(store.read(asked.id))[1] == REPEATING
+
+
+def test_each_users_cache_is_their_own(store: Store, make_worker: MakeWorker) -> None:
+    """The prompt kit of these tests has no text of its own, so there is nothing to share."""
+    question = "x" * 900
+    worker = make_worker({question: "ok"})
+    cached = []
+    for user in ("anna", "anna", "berta"):
+        asked = msgspec.structs.replace(request(question), user_key=user)
+        assert store.room.enter(asked)
+        worker.answer()
+        cached.append(store.finish_of(asked.id).usage.cached_tokens)
+    assert cached == [0, 900, 0]
 
 
 def test_a_prompt_that_cannot_fit_is_a_finish_with_the_reason(store: Store, make_worker: MakeWorker) -> None:
@@ -131,7 +201,7 @@ def test_an_answer_may_not_go_on_for_ever(store: Store, make_worker: MakeWorker)
     asked = store.enter("long")
     worker.answer()
     finish = store.finish_of(asked.id)
-    assert finish.reason is FinishReason.LENGTH
+    assert (finish.reason, finish.cut) == (FinishReason.LENGTH, "time")
     assert 0 < finish.usage.completion_tokens < 1500
     assert worker.engine.stats().num_free_slots == 4
 
@@ -238,20 +308,6 @@ def test_an_answer_redis_forgot_is_given_up(store: Store, make_worker: MakeWorke
     thread.join()
     assert store.room.standing(asked.id).state == "unknown"
     assert worker.records == []
-
-
-def test_an_error_of_our_own_ends_the_answer_visibly(store: Store, make_worker: MakeWorker) -> None:
-    """The engine's thread dies in the middle."""
-    worker = make_worker({"hello": ANSWER}, backend={"crash_forwards": {3}})
-    asked = store.enter("hello")
-    worker.answer()
-    finish = store.finish_of(asked.id)
-    assert finish.reason is FinishReason.ERROR
-    wait_until(lambda: worker.exit_codes != [], "the watchdog recycles the process")
-    assert set(worker.exit_codes) == {70}
-    worker.exit_codes.clear()
-    worker.runtime._watchdog.stop()
-    worker.exit_codes.clear()
 
 
 def test_a_doorbell_for_another_model_is_no_claim(store: Store, make_worker: MakeWorker) -> None:

@@ -17,6 +17,7 @@ from inference.worker.cancellation import Cancellation
 from tests.worker.scripted import ScriptedWorker, Store, check_whole, text_of, wait_until
 
 MakeWorker = Callable[..., ScriptedWorker]
+LONG = "".join(f"abc{n} " for n in range(300))
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def test_stopped_while_the_prompt_is_read(store: Store, make_worker: MakeWorker,
 def test_stopped_while_writing_keeps_what_is_written(
     store: Store, make_worker: MakeWorker, client: InferenceClient
 ) -> None:
-    worker = make_worker({"long": "abc " * 400, "short": "untouched"}, backend={"delay_seconds": 0.01})
+    worker = make_worker({"long": LONG, "short": "untouched"}, backend={"delay_seconds": 0.01})
     long = store.enter("long")
     thread = worker.doorbell()
     wait_until(lambda: text_of(store.read(long.id))[1] != "")
@@ -65,7 +66,7 @@ def test_stopped_while_writing_keeps_what_is_written(
     log = store.read(long.id)
     check_whole(log)
     written = text_of(log)[1]
-    assert ("abc " * 400).startswith(written)
+    assert LONG.startswith(written)
     finish = store.finish_of(long.id)
     assert finish.reason is FinishReason.CANCELLED
     assert finish.num_chars == len(written) > 0
@@ -73,7 +74,7 @@ def test_stopped_while_writing_keeps_what_is_written(
 
 
 def test_a_stop_touches_nobody_elses_answer(store: Store, make_worker: MakeWorker, client: InferenceClient) -> None:
-    worker = make_worker({"a": "abc " * 400, "b": "xyz " * 60}, backend={"delay_seconds": 0.002})
+    worker = make_worker({"a": LONG, "b": "xyz " * 60}, backend={"delay_seconds": 0.002})
     stopped, other = store.enter("a"), store.enter("b")
     threads = [worker.doorbell(), worker.doorbell()]
     wait_until(lambda: text_of(store.read(stopped.id))[1] != "")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from uuid import UUID
 
 import msgspec
+import prometheus_client
 import pytest
 import redis as redis_py
 from redis import Redis
@@ -22,7 +23,7 @@ from inference.worker.attempts import Attempts, Notice
 from inference.worker.heartbeat import Heartbeat
 from inference.worker.renewal import Renewal
 from inference.worker.watchdog import HUNG_EXIT_CODE, Watchdog
-from tests.worker.scripted import MODEL, ScriptedWorker, Store, kit, request, settings, wait_until
+from tests.worker.scripted import CONTEXT_TOKENS, MODEL, ScriptedWorker, Store, kit, request, settings, wait_until
 
 MakeWorker = Callable[..., ScriptedWorker]
 
@@ -95,17 +96,54 @@ def test_a_lease_that_cannot_be_renewed_in_time_is_given_up(store: Store, valkey
 
 def test_a_hanging_or_dead_engine_ends_the_process(make_worker: MakeWorker) -> None:
     stats = make_worker().engine.stats()
-    codes: list[int] = []
+    done: list[object] = []
 
-    def look(**changes: object) -> list[int]:
-        codes.clear()
-        Watchdog(lambda: replace(stats, **changes), 10, end_process=codes.append).tick()  # type: ignore[arg-type]
-        return codes
+    def look(**changes: object) -> list[object]:
+        done.clear()
+        looking = Watchdog(lambda: replace(stats, **changes), done.append, 10, end_process=done.append)  # type: ignore[arg-type]
+        looking.tick()
+        return done
 
     assert look() == []
     assert look(seconds_since_step=9.0) == []
-    assert look(seconds_since_step=11.0) == [HUNG_EXIT_CODE]
-    assert look(is_alive=False) == [HUNG_EXIT_CODE]
+    assert look(seconds_since_step=11.0) == [Notice.GIVE_UP, HUNG_EXIT_CODE]
+    assert look(is_alive=False) == [Notice.GIVE_UP, HUNG_EXIT_CODE]
+
+
+def test_the_process_ends_although_nobody_can_be_told(make_worker: MakeWorker) -> None:
+    stats = replace(make_worker().engine.stats(), is_alive=False)
+    codes: list[int] = []
+
+    def fails(notice: Notice) -> None:
+        raise RuntimeError(notice)
+
+    with pytest.raises(RuntimeError):
+        Watchdog(lambda: stats, fails, 10, end_process=codes.append).tick()
+    assert codes == [HUNG_EXIT_CODE]
+
+
+def test_faults_in_a_row_end_the_process_and_a_few_among_much_good_do_not(make_worker: MakeWorker) -> None:
+    healthy = make_worker().engine.stats()
+    seen = [healthy]
+    now = [0.0]
+    done: list[object] = []
+    watchdog = Watchdog(lambda: seen[0], done.append, 10, end_process=done.append, clock=lambda: now[0])
+
+    def after(seconds: float, *, faults: int, tokens: int) -> list[object]:
+        now[0] += seconds
+        seen[0] = replace(
+            seen[0],
+            num_bad_rows=seen[0].num_bad_rows + faults,
+            num_decoded_tokens=seen[0].num_decoded_tokens + tokens,
+        )
+        watchdog.tick()
+        return done
+
+    assert after(1, faults=7, tokens=0) == []
+    assert after(1, faults=20, tokens=5_000) == [], "a poisonous prompt, again and again"
+    for _ in range(20):
+        assert after(30, faults=3, tokens=50) == [], "far apart"
+    assert after(1, faults=8, tokens=50) == [Notice.HAND_ON, HUNG_EXIT_CODE]
 
 
 def test_no_more_is_claimed_than_there_are_slots(make_worker: MakeWorker) -> None:
@@ -143,3 +181,21 @@ def test_a_worker_waits_for_a_prefix_elsewhere_and_then_answers(store: Store, ma
     worker.answer()
     assert store.read(following.id).text("content") == "second"
     assert store.finish_of(following.id).worker == "worker-a"
+
+
+def test_the_gauges_tell_what_the_engine_says_of_itself(store: Store, make_worker: MakeWorker) -> None:
+    worker = make_worker({"hello": "hi"})
+    store.enter("hello")
+    worker.answer()
+    worker.runtime.observe()
+
+    def value(name: str, **labels: str) -> float | None:
+        return prometheus_client.REGISTRY.get_sample_value(f"smolfleet_{name}", {"model": MODEL, **labels})
+
+    stats = worker.engine.stats()
+    assert value("pool_tokens") == stats.pool_tokens == 4 * CONTEXT_TOKENS
+    assert value("held_tokens") == stats.num_held_tokens > 0
+    assert value("decoded_tokens") == stats.num_decoded_tokens == len("hi") + 1
+    assert value("prefilled_tokens") == stats.num_prefilled_tokens
+    for name in ("preemptions", "evictions", "host_restored_tokens", "host_cache_bytes", "bad_rows", "failed_forwards"):
+        assert value(name) == 0, name
