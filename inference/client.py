@@ -19,7 +19,7 @@ import structlog
 
 from inference import celery, event_log, keys, registry, waiting_room
 from inference.config import InferenceConfig, load
-from inference.errors import ModelNotServed, PromptTooLong, StoreUnavailable
+from inference.errors import InvalidRequest, ModelNotServed, PromptTooLong, StoreUnavailable
 from inference.protocol import (
     ErrorFacts,
     Event,
@@ -28,6 +28,7 @@ from inference.protocol import (
     GenerationRequest,
     Log,
     ModelCard,
+    SamplingParams,
     Standing,
     WorkerCard,
 )
@@ -169,7 +170,8 @@ class InferenceClient:
         """Tokens of the request's prompt, counted with the kit its model's workers advertise.
 
         Raises:
-            PromptTooLong: it leaves no room for an answer. InvalidRequest: the template refuses the messages.
+            PromptTooLong: it leaves no room for an answer. InvalidRequest: the template refuses the messages, the
+            answer's schema (or a tool's) cannot be followed, or a bias names a token that the model lacks.
             ModelNotServed: no live worker serves that model. StoreUnavailable.
         """
         with reaching():
@@ -177,10 +179,28 @@ class InferenceClient:
             builder = self._builder(card.prompt_kit) if card else None
         if card is None or builder is None:
             raise ModelNotServed(f"No worker serves {request.model} now.", model=request.model)
+        self._check_sampling(request.sampling, vocab_size=builder.tokenizer.vocab_size)
+        if request.may_call:
+            from inference.grammar import tool_grammar  # here: only who checks prompts needs the library
+
+            tool_grammar.check(request)
         num_tokens = builder.count(request)
         if num_tokens >= card.context_tokens:
             raise PromptTooLong(prompt_tokens=num_tokens, limit_tokens=card.context_tokens - 1)
         return num_tokens
+
+    @staticmethod
+    def _check_sampling(sampling: SamplingParams, *, vocab_size: int) -> None:
+        """What of it only a model's kit or the grammar library can tell."""
+        beyond = next((token for token in sampling.logit_bias or () if token >= vocab_size), None)
+        if beyond is not None:
+            raise InvalidRequest(
+                f"logit_bias: this model has no token {beyond}; its last is {vocab_size - 1}.", param="logit_bias"
+            )
+        if sampling.json_schema is not None:
+            from inference.grammar import json_schema  # here: only who checks prompts needs the library
+
+            json_schema.check(sampling.json_schema)
 
     def _builder(self, key: str) -> PromptBuilder | None:
         """The builder of a kit, made once per process and kit; None when Redis has lost the kit."""

@@ -11,6 +11,7 @@
     ├── TicketRefused               somebody else holds the lease now; the attempt ends silently
     └── EngineError                 the engine could not go on with one sequence
         ├── EngineStopped           the engine is draining or gone; another worker may go on
+        ├── EngineDied              the engine broke under its answers; each of them counts a lost attempt
         └── BadLogits               a row came back without a finite value
 
 Whoever catches one decides by `code` and `retryable`, never by the text.
@@ -88,6 +89,10 @@ class EngineError(InferenceError):
 
 class EngineStopped(EngineError):
     code = "engine_stopped"
+
+
+class EngineDied(EngineError):
+    code = "engine_died"
 
 
 class BadLogits(EngineError):

@@ -31,10 +31,12 @@ from inference.errors import StoreUnavailable
 from inference.protocol import (
     Delta,
     ErrorFacts,
+    Event,
     EventKind,
     Finish,
     FinishReason,
     GenerationRequest,
+    TokenLogprob,
     WorkerCard,
     encode,
 )
@@ -68,6 +70,7 @@ def admit(user: User, body: ChatCompletionRequest) -> Completion:
     _expect_served(body.model, client.workers(), site.default_model)
     now = timezone.now()
     user_key = str(user.pk)
+    choice = body.choice
     request = GenerationRequest(
         id=new_id(),
         model=body.model,
@@ -75,6 +78,11 @@ def admit(user: User, body: ChatCompletionRequest) -> Completion:
         conversation_key=body.conversation_key(user_key),
         messages=body.chat_messages(),
         thinking=body.wants_thinking,
+        tools=body.tool_specs(),
+        tool_choice=choice.tool_choice,
+        required_tool=choice.required_tool,
+        is_parallel=body.parallel_tool_calls is not False,
+        tool_dialect=body.tool_dialect,
         sampling=body.sampling(site.max_completion_tokens),
         date=now.date().isoformat(),
     )
@@ -145,7 +153,15 @@ class Signal(Enum):
     OVER = auto()  # recorded: nothing will follow
 
 
-News = Delta | Finish | Signal
+@dataclass(frozen=True)
+class Text:
+    """New text, and what the model thought of the tokens of content, where that was asked for."""
+
+    delta: Delta
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+News = Text | Finish | Signal
 
 
 class Following:
@@ -185,9 +201,19 @@ async def _news(generation_id: UUID) -> AsyncGenerator[News]:
                 case Gone():
                     yield Signal.LOST
                 case Fresh(event=event):
-                    for delta in event.deltas:
-                        yield delta
+                    for text in _texts(event):
+                        yield text
                     if event.finish is not None:
                         yield event.finish
                     if event.kind is EventKind.RECORDED:
                         return
+
+
+def _texts(event: Event) -> list[Text]:
+    """The event's logprobs go with its first content; with none of it visible yet, they go alone."""
+    texts = [Text(delta) for delta in event.deltas]
+    if event.logprobs:
+        at = next((i for i, text in enumerate(texts) if text.delta.kind == "content"), len(texts))
+        delta = texts[at].delta if at < len(texts) else Delta("content", "")
+        texts[at : at + 1] = [Text(delta, event.logprobs)]
+    return texts

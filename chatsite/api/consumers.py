@@ -21,11 +21,11 @@ from channels.exceptions import StopConsumer
 from django.conf import settings
 
 from chatsite.accounts.models import User
-from chatsite.api import completion, errors, schemas
+from chatsite.api import completion, errors, responses, schemas
 from chatsite.api.authentication import authenticate
-from chatsite.api.completion import Completion, Following, Signal
+from chatsite.api.completion import Completion, Following, Signal, Text
 from chatsite.chat.dispatch import inference_client
-from inference.protocol import Delta, ErrorFacts, Finish
+from inference.protocol import ErrorFacts, Finish, tool_calls_of
 
 log = structlog.get_logger(__name__)
 
@@ -185,23 +185,29 @@ class ChatCompletions(ApiConsumer):
     async def _collect(
         self, admitted: Completion, request: schemas.ChatCompletionRequest, following: Following
     ) -> None:
-        texts: dict[str, list[str]] = {"content": [], "reasoning": []}
+        texts: list[Text] = []
         while not isinstance(piece := await self._next(admitted, following), Finish):
-            if isinstance(piece, Delta):
-                texts[piece.kind].append(piece.text)
+            if isinstance(piece, Text):
+                texts.append(piece)
             elif piece is Signal.RESTARTED:
-                texts = {"content": [], "reasoning": []}
+                texts = []
         word = _finish_word(piece)
-        message = schemas.AnswerMessage(content="".join(texts["content"]))
-        if texts["reasoning"]:
-            message.reasoning_content = "".join(texts["reasoning"])
+        message = responses.AnswerMessage(content=_joined(texts, "content"))
+        if reasoning := _joined(texts, "reasoning"):
+            message.reasoning_content = reasoning
+        if calls := tool_calls_of(text.delta for text in texts):
+            message.tool_calls = [responses.CalledTool.of(call) for call in calls]
+            message.content = message.content or None
+        logprobs = None
+        if request.logprobs:
+            logprobs = responses.LogprobsBody.of([told for text in texts for told in text.logprobs])
         await self._wait_for_booking(following)
-        response = schemas.ChatCompletion(
+        response = responses.ChatCompletion(
             id=admitted.id,
             created=admitted.created,
             model=admitted.model,
-            choices=[schemas.AnswerChoice(message=message, finish_reason=word)],
-            usage=schemas.UsageBody.of(piece.usage),
+            choices=[responses.AnswerChoice(message=message, finish_reason=word, logprobs=logprobs)],
+            usage=responses.UsageBody.of(piece.usage),
         )
         await self._send_json(response, [_request_id(admitted)])
 
@@ -210,35 +216,40 @@ class ChatCompletions(ApiConsumer):
         await self._send_body(b": queued\n\n", is_last=False)  # no server sends headers before some body
         usage = None if request.includes_usage else msgspec.UNSET
 
-        async def send(*choices: schemas.ChunkChoice, usage: Any = usage) -> None:
-            chunk = schemas.Chunk(
+        async def send(*choices: responses.ChunkChoice, usage: Any = usage) -> None:
+            chunk = responses.Chunk(
                 id=admitted.id, created=admitted.created, model=admitted.model, choices=list(choices), usage=usage
             )
             await self._send_body(b"data: " + msgspec.json.encode(chunk) + b"\n\n", is_last=False)
 
         has_text = False
+        indices: dict[int, int] = {}  # of calls as we have them -> as the client has
         while not isinstance(piece := await self._next(admitted, following), Finish):
-            if isinstance(piece, Delta):
+            if isinstance(piece, Text):
+                choice = _chunk_choice(piece, indices)
+                if choice is None:
+                    continue
                 if not has_text:
-                    await send(schemas.ChunkChoice(schemas.ChunkDelta(role="assistant", content="")))
+                    content = None if piece.delta.call is not None else ""
+                    await send(responses.ChunkChoice(responses.ChunkDelta(role="assistant", content=content)))
                     has_text = True
-                await send(schemas.ChunkChoice(_chunk_delta(piece)))
+                await send(choice)
             elif piece is Signal.SILENCE:
                 await self._send_body(b": ping\n\n", is_last=False)
             elif piece is Signal.RESTARTED and has_text:  # what was sent cannot be taken back
                 raise errors.AnswerFailed("The answer was interrupted and cannot go on.", code="answer_interrupted")
         word = _finish_word(piece)
         if not has_text:
-            await send(schemas.ChunkChoice(schemas.ChunkDelta(role="assistant", content="")))
-        await send(schemas.ChunkChoice(schemas.ChunkDelta(), finish_reason=word))
+            await send(responses.ChunkChoice(responses.ChunkDelta(role="assistant", content="")))
+        await send(responses.ChunkChoice(responses.ChunkDelta(), finish_reason=word))
         await self._wait_for_booking(following)
         if request.includes_usage:
-            await send(usage=schemas.UsageBody.of(piece.usage))
+            await send(usage=responses.UsageBody.of(piece.usage))
         await self._send_body(b"data: [DONE]\n\n")
 
-    async def _next(self, admitted: Completion, following: Following) -> Delta | Finish | Signal:
+    async def _next(self, admitted: Completion, following: Following) -> completion.News:
         """The next news; however the generation ended, it is a `Finish`."""
-        news: Delta | Finish | Signal = await following.next(seconds=HEARTBEAT_SECONDS)
+        news: completion.News = await following.next(seconds=HEARTBEAT_SECONDS)
         if news in (Signal.LOST, Signal.OVER):
             news = await in_thread(completion.end_of, admitted.generation_id) or Signal.LOST  # a log may yet come
         if isinstance(news, Finish):
@@ -266,7 +277,7 @@ class Models(ApiConsumer):
         models = await in_thread(_served_models)
         wanted = self.scope["url_route"]["kwargs"].get("model")
         if wanted is None:
-            await self._send_json(schemas.ModelList(data=list(models.values())))
+            await self._send_json(responses.ModelList(data=list(models.values())))
         elif wanted in models:
             await self._send_json(models[wanted])
         else:
@@ -282,14 +293,14 @@ class UnknownPath(ApiConsumer):
             self._task = asyncio.create_task(self._run(b"", error))
 
 
-def _served_models() -> dict[str, schemas.ModelObject]:
+def _served_models() -> dict[str, responses.ModelObject]:
     """What live workers serve, `created` being the start of the eldest."""
-    models: dict[str, schemas.ModelObject] = {}
+    models: dict[str, responses.ModelObject] = {}
     for card in sorted(inference_client().workers(), key=lambda card: (card.model.name, card.started_at)):
         if card.state != "loading":
             models.setdefault(
                 card.model.name,
-                schemas.ModelObject(
+                responses.ModelObject(
                     id=card.model.name, created=int(card.started_at), context_length=card.model.context_tokens
                 ),
             )
@@ -300,15 +311,26 @@ def _request_id(admitted: Completion) -> tuple[bytes, bytes]:
     return (b"x-request-id", str(admitted.generation_id).encode())
 
 
-def _chunk_delta(delta: Delta) -> schemas.ChunkDelta:
-    if delta.kind == "reasoning":
-        return schemas.ChunkDelta(reasoning_content=delta.text)
-    return schemas.ChunkDelta(content=delta.text)
+def _joined(texts: list[Text], kind: str) -> str:
+    return "".join(text.delta.text for text in texts if text.delta.kind == kind)
 
 
-def _finish_word(finish: Finish) -> schemas.FinishWord:
+def _chunk_choice(text: Text, indices: dict[int, int]) -> responses.ChunkChoice | None:
+    """`text` as a chunk; None where it only says that a call failed, whose text is in the content then."""
+    if (call := text.delta.call) is not None:
+        if call.error is not None:
+            return None
+        index = indices.setdefault(call.index, len(indices))
+        return responses.ChunkChoice(responses.ChunkDelta(tool_calls=[responses.ToolCallPiece.of(call, index)]))
+    if text.delta.kind == "reasoning":
+        return responses.ChunkChoice(responses.ChunkDelta(reasoning_content=text.delta.text))
+    logprobs = responses.LogprobsBody.of(text.logprobs) if text.logprobs else None
+    return responses.ChunkChoice(responses.ChunkDelta(content=text.delta.text), logprobs=logprobs)
+
+
+def _finish_word(finish: Finish) -> responses.FinishWord:
     """OpenAI's word for a good end. Raises ApiError for every other."""
-    word = schemas.FINISH_WORDS.get(finish.reason)
+    word = responses.FINISH_WORDS.get(finish.reason)
     if word is not None:
         return word
     raise errors.ended_badly(finish.error or ErrorFacts(code="cancelled", message="The answer was stopped."))

@@ -20,7 +20,7 @@ import msgspec
 import structlog
 from django.db import InterfaceError, OperationalError
 
-from chatsite.api.schemas import ErrorBody, ErrorObject
+from chatsite.api.responses import ErrorBody, ErrorObject
 from inference.errors import InferenceError, InvalidRequest, ModelNotServed, PromptTooLong, StoreUnavailable
 from inference.protocol import ErrorFacts
 

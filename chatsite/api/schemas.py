@@ -1,7 +1,8 @@
-"""Request and response bodies of `/v1`, compatible with OpenAI's chat completions.
+"""The body that asks `/v1` for a chat completion, compatible with OpenAI's.
 
 Decoding checks types; `ChatCompletionRequest.check` refuses what we would otherwise drop in silence; parameters we do
-not know are ignored, as OpenAI's clients expect. Knows nothing of HTTP, the database or Redis.
+not know are ignored, as OpenAI's clients expect. Knows nothing of HTTP, the database or Redis. Whether a JSON schema
+can be followed and a token exists is not seen here, but where the prompt is counted (`completion.admit`).
 """
 
 from __future__ import annotations
@@ -11,36 +12,72 @@ import re
 from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
+from chatsite.api import tools
+from chatsite.api.tools import Choice, ChoiceForm, ToolForm
+from chatsite.api.turns import RequestMessage
 from inference.errors import InvalidRequest
-from inference.protocol import ChatMessage, FinishReason, Role, SamplingParams, Usage
+from inference.protocol import MAX_TOP_LOGPROBS, ChatMessage, SamplingParams, ToolSpec
 
-ROLES = {"system": Role.SYSTEM, "developer": Role.SYSTEM, "user": Role.USER, "assistant": Role.ASSISTANT}
 MAX_MESSAGES = 4096
-
-
-class ContentPart(msgspec.Struct):
-    type: str
-    text: str | None = None
-
-
-class RequestMessage(msgspec.Struct):
-    role: str
-    content: str | list[ContentPart] | None = None
-    tool_calls: list[Any] | None = None
+ANY_OBJECT = '{"type":"object"}'  # what json_object promises
+# Tokens of thought. OpenAI's words promise no numbers; these suit a model that thinks for some thousand tokens.
+EFFORTS: dict[str, int | None] = {"minimal": 128, "low": 512, "medium": 2048, "high": 8192, "xhigh": None}
+_TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,9}")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class StreamOptions(msgspec.Struct):
     include_usage: bool | None = None
 
 
+class JsonSchemaFormat(msgspec.Struct):
+    """`strict` changes nothing: every answer follows its schema to the letter. `name` is for the caller's own use."""
+
+    name: str
+    schema: msgspec.Raw = msgspec.Raw()
+    strict: bool | None = None
+
+
 class ResponseFormat(msgspec.Struct):
+    """`schema` beside `json_object` is how llama-server takes one."""
+
     type: str = "text"
+    json_schema: JsonSchemaFormat | None = None
+    schema: msgspec.Raw = msgspec.Raw()
+
+    def json_text(self) -> str | None:
+        """The JSON Schema that the answer must follow, None for free text.
+
+        Raises:
+            InvalidRequest: another type, or a schema without what belongs to it.
+        """
+        if self.type == "text":
+            return None
+        if self.type == "json_object":
+            return _schema_text(self.schema) or ANY_OBJECT
+        if self.type != "json_schema":
+            raise InvalidRequest(
+                f"response_format.type must be text, json_object or json_schema, not {self.type!r}.",
+                param="response_format",
+            )
+        if self.json_schema is None:
+            raise InvalidRequest("response_format.json_schema is missing.", param="response_format")
+        if not _NAME.fullmatch(self.json_schema.name):
+            raise InvalidRequest(
+                "response_format.json_schema.name must have 1 to 64 letters, digits, _ or -.", param="response_format"
+            )
+        schema = _schema_text(self.json_schema.schema)
+        if schema is None:
+            raise InvalidRequest("response_format.json_schema.schema is missing.", param="response_format")
+        return schema
 
 
 class TemplateOptions(msgspec.Struct):
+    """`tool_dialect` is how calls are written: as JSON in tags (xml), or as Python, which SmolLM3 knows too."""
+
     enable_thinking: bool | None = None
+    tool_dialect: Literal["xml", "python"] | None = None
 
 
 class ChatCompletionRequest(msgspec.Struct):
@@ -55,8 +92,13 @@ class ChatCompletionRequest(msgspec.Struct):
     repetition_penalty: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
+    typical_p: float | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
+    ignore_eos: bool | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     stream: bool | None = None
@@ -68,11 +110,15 @@ class ChatCompletionRequest(msgspec.Struct):
     logprobs: bool | None = None
     top_logprobs: int | None = None
     logit_bias: dict[str, float] | None = None
-    tools: list[Any] | None = None
+    tools: list[ToolForm] | None = None
+    tool_choice: str | ChoiceForm | None = None
+    parallel_tool_calls: bool | None = None
     functions: list[Any] | None = None
+    function_call: Any = None
     modalities: list[str] | None = None
     reasoning_effort: str | None = None
     thinking: bool | None = None
+    thinking_budget: int | None = None
     chat_template_kwargs: TemplateOptions | None = None
 
     @property
@@ -97,16 +143,23 @@ class ChatCompletionRequest(msgspec.Struct):
             raise InvalidRequest(f"messages may have at most {MAX_MESSAGES:,} messages.", param="messages")
         for name, is_refused, sentence in (
             ("n", self.n not in (None, 1), "n must be 1: one answer per request."),
-            ("tools", bool(self.tools), "tools are not offered yet; leave them out."),
-            ("functions", bool(self.functions), "functions are not offered; leave them out."),
+            ("functions", bool(self.functions), "functions are not offered; use tools."),
+            ("function_call", self.function_call is not None, "function_call is not offered; use tool_choice."),
             (
-                "response_format",
-                self.response_format is not None and self.response_format.type != "text",
-                'response_format must be {"type": "text"}: nothing else is offered.',
+                "reasoning_effort",
+                self.reasoning_effort not in (None, "none", *EFFORTS),
+                f"reasoning_effort must be one of none, {', '.join(EFFORTS)}.",
             ),
-            ("logprobs", bool(self.logprobs), "logprobs are not offered; leave them out."),
-            ("top_logprobs", bool(self.top_logprobs), "top_logprobs are not offered; leave them out."),
-            ("logit_bias", bool(self.logit_bias), "logit_bias is not offered; leave it out."),
+            (
+                "top_logprobs",
+                self.top_logprobs is not None and not self.logprobs,
+                "top_logprobs is only allowed when logprobs is true.",
+            ),
+            (
+                "top_logprobs",
+                self.top_logprobs is not None and not 0 <= self.top_logprobs <= MAX_TOP_LOGPROBS,
+                f"top_logprobs must be between 0 and {MAX_TOP_LOGPROBS}, not {self.top_logprobs}.",
+            ),
             ("modalities", self.modalities not in (None, [], ["text"]), 'modalities must be ["text"].'),
             (
                 "stream_options",
@@ -123,8 +176,19 @@ class ChatCompletionRequest(msgspec.Struct):
                     f"{name} must be between 1 and {max_completion_tokens:,}, not {value}.", param=name
                 )
         self.chat_messages()
+        tools.choice(self.tool_choice, self.tool_specs())
         self.sampling(max_completion_tokens)
+        if self.json_schema is not None and self._asked_thinking:
+            raise InvalidRequest(
+                "An answer in JSON is written without thinking first: leave either response_format or thinking out.",
+                param="response_format",
+            )
         return self
+
+    @property
+    def json_schema(self) -> str | None:
+        """The JSON Schema that the answer must follow, None for free text. Raises InvalidRequest."""
+        return None if self.response_format is None else self.response_format.json_text()
 
     def chat_messages(self) -> tuple[ChatMessage, ...]:
         """The turns as the model will see them.
@@ -132,7 +196,20 @@ class ChatCompletionRequest(msgspec.Struct):
         Raises:
             InvalidRequest: a role, or a kind of content, that is not offered.
         """
-        return tuple(_chat_message(message, f"messages[{i}]") for i, message in enumerate(self.messages))
+        return tuple(message.chat_message(f"messages[{i}]") for i, message in enumerate(self.messages))
+
+    def tool_specs(self) -> tuple[ToolSpec, ...]:
+        """Raises InvalidRequest: a kind of tool that is not offered."""
+        return tools.specs(self.tools)
+
+    @property
+    def choice(self) -> Choice:
+        """Which tool, if any, must be called. Raises InvalidRequest."""
+        return tools.choice(self.tool_choice, self.tool_specs())
+
+    @property
+    def tool_dialect(self) -> Literal["", "xml", "python"]:
+        return (self.chat_template_kwargs and self.chat_template_kwargs.tool_dialect) or ""
 
     def sampling(self, max_completion_tokens: int) -> SamplingParams:
         """How tokens are chosen; without a limit of its own the answer gets the site's.
@@ -149,14 +226,37 @@ class ChatCompletionRequest(msgspec.Struct):
             repetition_penalty=self.repetition_penalty,
             presence_penalty=self.presence_penalty,
             frequency_penalty=self.frequency_penalty,
+            typical_p=self.typical_p,
+            dry_multiplier=self.dry_multiplier,
+            dry_base=self.dry_base,
+            dry_allowed_length=self.dry_allowed_length,
+            logit_bias=_biases(self.logit_bias),
             seed=self.seed,
             max_tokens=max_completion_tokens if limit is None else limit,
             stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ()),
+            ignore_eos=self.ignore_eos,
+            logprobs=(self.top_logprobs or 0) if self.logprobs else None,
+            json_schema=self.json_schema,
+            thinking_budget=self._budget or None,
         ).check()
 
     @property
     def wants_thinking(self) -> bool | None:
-        """Whether the model is to think first; None leaves it to the model. The most explicit wish wins."""
+        """Whether the model is to think first; None leaves it to the model. Never for an answer in JSON."""
+        return False if self.json_schema is not None else self._asked_thinking
+
+    @property
+    def _budget(self) -> int | None:
+        """Tokens of thought, None where nothing bounds them. 0 is no thought at all."""
+        if self.thinking_budget is not None:
+            return self.thinking_budget
+        return EFFORTS.get(self.reasoning_effort or "")
+
+    @property
+    def _asked_thinking(self) -> bool | None:
+        """The most explicit wish of four."""
+        if self.thinking_budget == 0:
+            return False
         if self.thinking is not None:
             return self.thinking
         if self.chat_template_kwargs is not None and self.chat_template_kwargs.enable_thinking is not None:
@@ -170,26 +270,19 @@ class ChatCompletionRequest(msgspec.Struct):
         return f"{user_key}:{hashlib.sha256(self.prompt_cache_key.encode()).hexdigest()[:32]}"
 
 
-def _chat_message(message: RequestMessage, where: str) -> ChatMessage:
-    if message.role in ("tool", "function"):
-        raise InvalidRequest(f"{where}: the role {message.role!r} is not offered yet.", param=f"{where}.role")
-    role = ROLES.get(message.role)
-    if role is None:
-        raise InvalidRequest(f"{where}: unknown role {message.role!r}.", param=f"{where}.role")
-    if message.tool_calls:
-        raise InvalidRequest(f"{where}: tool calls are not offered yet.", param=f"{where}.tool_calls")
-    if message.content is None:
-        raise InvalidRequest(f"{where} has no content.", param=f"{where}.content")
-    if isinstance(message.content, str):
-        return ChatMessage(role=role, content=message.content)
-    texts = []
-    for i, part in enumerate(message.content):
-        if part.type != "text" or part.text is None:
-            raise InvalidRequest(
-                f"{where}.content[{i}]: only text parts are offered, not {part.type!r}.", param=f"{where}.content[{i}]"
-            )
-        texts.append(part.text)
-    return ChatMessage(role=role, content="".join(texts))
+def _schema_text(raw: msgspec.Raw) -> str | None:
+    text = bytes(raw).decode()
+    return None if text in ("", "null") else text
+
+
+def _biases(by_name: dict[str, float] | None) -> dict[int, float] | None:
+    """JSON has no numbers for keys."""
+    if not by_name:
+        return None
+    for name in by_name:
+        if not _TOKEN_ID.fullmatch(name):
+            raise InvalidRequest(f"logit_bias: {name[:40]!r} is not a token id.", param="logit_bias")
+    return {int(name): bias for name, bias in by_name.items()}
 
 
 _KINDS = {
@@ -238,112 +331,3 @@ def _wrong_type(report: str) -> InvalidRequest:
         return InvalidRequest(f"{subject} must be {' or '.join(expected)}, not {got}.", param=match["path"])
     where = _AT.search(report)
     return InvalidRequest(f"{report}.", param=where["path"] if where else None)
-
-
-class ErrorObject(msgspec.Struct):
-    message: str
-    type: str
-    param: str | None
-    code: str | None
-
-
-class ErrorBody(msgspec.Struct):
-    error: ErrorObject
-
-
-class PromptDetails(msgspec.Struct):
-    cached_tokens: int
-
-
-class CompletionDetails(msgspec.Struct):
-    reasoning_tokens: int
-
-
-class UsageBody(msgspec.Struct):
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-    prompt_tokens_details: PromptDetails
-    completion_tokens_details: CompletionDetails
-
-    @classmethod
-    def of(cls, usage: Usage) -> UsageBody:
-        return cls(
-            prompt_tokens=usage.prompt_tokens,
-            completion_tokens=usage.completion_tokens,
-            total_tokens=usage.total_tokens,
-            prompt_tokens_details=PromptDetails(cached_tokens=usage.cached_tokens),
-            completion_tokens_details=CompletionDetails(reasoning_tokens=usage.reasoning_tokens),
-        )
-
-
-FinishWord = Literal["stop", "length", "tool_calls"]
-FINISH_WORDS: dict[FinishReason, FinishWord] = {
-    FinishReason.STOP: "stop",
-    FinishReason.LENGTH: "length",
-    FinishReason.TOOL_CALLS: "tool_calls",
-}
-
-
-class ChunkDelta(msgspec.Struct, omit_defaults=True):
-    """`reasoning_content` is what the model thinks, as DeepSeek and vLLM name it; OpenAI itself has no such field."""
-
-    role: str | UnsetType = UNSET
-    content: str | UnsetType = UNSET
-    reasoning_content: str | UnsetType = UNSET
-
-
-class ChunkChoice(msgspec.Struct):
-    delta: ChunkDelta
-    index: int = 0
-    logprobs: None = None
-    finish_reason: FinishWord | None = None
-
-
-class Chunk(msgspec.Struct):
-    """`usage` is absent unless asked for; then it is null in every chunk but the last, whose choices are empty."""
-
-    id: str
-    created: int
-    model: str
-    choices: list[ChunkChoice]
-    object: str = "chat.completion.chunk"
-    usage: UsageBody | UnsetType | None = UNSET
-
-
-class AnswerMessage(msgspec.Struct):
-    content: str
-    role: str = "assistant"
-    refusal: None = None
-    reasoning_content: str | UnsetType = UNSET
-
-
-class AnswerChoice(msgspec.Struct):
-    message: AnswerMessage
-    finish_reason: FinishWord
-    index: int = 0
-    logprobs: None = None
-
-
-class ChatCompletion(msgspec.Struct):
-    id: str
-    created: int
-    model: str
-    choices: list[AnswerChoice]
-    usage: UsageBody
-    object: str = "chat.completion"
-
-
-class ModelObject(msgspec.Struct):
-    """`context_length` is ours (tokens of one conversation); the rest is OpenAI's."""
-
-    id: str
-    created: int
-    context_length: int
-    object: str = "model"
-    owned_by: str = "smolfleet"
-
-
-class ModelList(msgspec.Struct):
-    data: list[ModelObject]
-    object: str = "list"

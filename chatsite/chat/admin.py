@@ -175,7 +175,7 @@ class GenerationAdmin(FrameAdmin):
     owner_path = "user"
     shown = (
         *("id", "user", "source", "message_link", "model", "status", "stop_requested", "worker"),
-        *("finish_reason", "error_code", "error_message", "is_retryable"),
+        *("finish_reason", "cut", "error_code", "error_message", "is_retryable"),
         *("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "decode_seconds"),
         *("created_at", "ended_at"),
     )

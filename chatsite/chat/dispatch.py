@@ -116,6 +116,7 @@ def request_for(
         user_key=str(conversation.owner_id),
         conversation_key=str(conversation.pk),
         messages=messages,
+        # is_system_shared stays False: the only system prompts there are, are people's own.
         thinking=conversation.thinking,
         sampling=capped,
         date=conversation.prompt_date.isoformat(),

@@ -19,12 +19,17 @@ from chatsite.chat import dispatch, markdown
 from chatsite.chat.models import Conversation, Generation, Message
 from chatsite.chat.text import clean
 from inference.errors import EventsExpired, StoreUnavailable
-from inference.protocol import Cursor, EventKind, Log, Standing
+from inference.protocol import Cursor, EventKind, FinishReason, Log, Standing
 
 SHOWN_MESSAGES = 40  # at the end of a conversation; earlier ones come when asked for
 CACHED_ANSWERS = 512
 MAX_CACHED_CHARS = 32_000
-REASON_NAMES = {"length": "It reached the most tokens an answer may have."}
+CUT_NOTES = {
+    "max_tokens": "It reached the most tokens an answer may have.",
+    "context": "It filled the model's context.",
+    "time": "It reached the longest time an answer may take.",
+    "loop": "The model only repeated itself, so the answer was ended here.",
+}
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,9 @@ class Shown:
     @property
     def note(self) -> str:
         """What a reader should know of how the answer ended; empty when it simply ended."""
-        return REASON_NAMES.get(self.generation.finish_reason, "") if self.generation else ""
+        if self.generation is None or self.generation.finish_reason != FinishReason.LENGTH:
+            return ""
+        return CUT_NOTES.get(self.generation.cut, CUT_NOTES["max_tokens"])  # answers from before `cut` name none
 
     @property
     def tokens_per_second(self) -> float | None:

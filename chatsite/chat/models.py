@@ -100,6 +100,10 @@ class Generation(models.Model):
     stop_requested = models.BooleanField(default=False)
     request = models.TextField(blank=True, editable=False, help_text="GenerationRequest as JSON, while active.")
     finish_reason = models.CharField(max_length=16, blank=True)
+    # Of the database too: a web process of the version before makes rows without it.
+    cut = models.CharField(
+        max_length=16, blank=True, default="", db_default="", help_text="The limit behind the finish reason length."
+    )
     error_code = models.CharField(max_length=64, blank=True)
     error_message = models.TextField(blank=True)
     is_retryable = models.BooleanField(default=False)

@@ -78,6 +78,7 @@ def _end(generation_id: UUID, finish: Finish, content: str) -> bool:
         Generation.objects.filter(pk=generation_id, status=Generation.Status.ACTIVE).update(
             status=STATUS_OF[finish.reason],
             finish_reason=finish.reason.value,
+            cut=finish.cut,
             error_code=clean(error.code)[:64] if error else "",
             error_message=clean(error.message) if error else "",
             is_retryable=error.retryable if error else False,

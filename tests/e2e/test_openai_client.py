@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterator
+from typing import Literal
 
 import openai
+import pydantic
 import pytest
 
+from inference import catalog
+from inference.llama.vocab import kit_of
+from inference.prompt.tokenizer import Tokenizer
 from tests.fleet import MODEL, Fleet, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.model]
@@ -72,3 +79,158 @@ def test_what_all_prompts_begin_with_is_read_once(client: openai.OpenAI) -> None
     for text in ("What is the capital of Portugal?", "Why is the sky blue?"):
         asked = client.chat.completions.create(model=MODEL, messages=question(text), max_tokens=4)  # type: ignore[call-overload]
     assert asked.usage.prompt_tokens_details.cached_tokens >= 20
+
+
+class City(pydantic.BaseModel):
+    name: str
+    country: Literal["France", "Italy", "Spain"]
+    num_inhabitants: int
+    is_capital: bool
+
+
+CITY_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 20},
+        "country": {"enum": ["France", "Italy", "Spain"]},
+        "districts": {"type": "array", "items": {"type": "string", "maxLength": 12}, "maxItems": 2},
+    },
+    "required": ["name", "country", "districts"],
+    "additionalProperties": False,
+}
+
+
+def test_answer_in_json_follows_its_schema(client: openai.OpenAI) -> None:
+    asked = {
+        "model": MODEL,
+        "messages": question("Tell me about Paris as JSON."),
+        "max_tokens": 120,
+        "response_format": {"type": "json_schema", "json_schema": {"name": "city", "schema": CITY_SCHEMA}},
+    }
+    for seed, temperature in ((1, 0.0), (2, 1.5)):
+        pieces = list(client.chat.completions.create(**asked, seed=seed, temperature=temperature, stream=True))  # type: ignore[call-overload]
+        city = json.loads("".join(p.choices[0].delta.content or "" for p in pieces))
+        assert list(city) == ["name", "country", "districts"]
+        assert len(city["name"]) <= 20
+        assert city["country"] in ("France", "Italy", "Spain")
+        assert len(city["districts"]) <= 2
+        assert pieces[-1].choices[0].finish_reason == "stop"
+
+
+def test_client_parses_an_answer_into_its_own_type(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.parse(
+        model=MODEL,
+        messages=question("Describe Rome."),  # type: ignore[arg-type]
+        response_format=City,
+        temperature=0,
+        max_tokens=160,
+    )
+    city = answer.choices[0].message.parsed
+    assert city is not None
+    assert city.country in ("France", "Italy", "Spain")
+
+
+def test_json_object_is_an_object_or_cut_by_its_limit(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(
+        model=MODEL,
+        messages=question("Give me a JSON object with the keys a and b."),  # type: ignore[arg-type]
+        response_format={"type": "json_object"},
+        temperature=0,
+        max_tokens=60,
+    )
+    (choice,) = answer.choices
+    assert choice.message.content is not None
+    assert choice.message.content.startswith("{")
+    assert choice.finish_reason == "length" or isinstance(json.loads(choice.message.content), dict)
+
+
+def test_schema_that_cannot_be_followed_is_a_bad_request(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="uniqueItems") as caught:
+        client.chat.completions.create(
+            model=MODEL,
+            messages=question("x"),  # type: ignore[arg-type]
+            response_format={  # type: ignore[arg-type]
+                "type": "json_schema",
+                "json_schema": {"name": "n", "schema": {"type": "array", "uniqueItems": True}},
+            },
+        )
+    assert caught.value.param == "response_format"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_logprobs_of_a_greedy_answer_are_of_the_likeliest_tokens(client: openai.OpenAI, stream: bool) -> None:
+    answer = client.chat.completions.create(
+        model=MODEL,
+        messages=question("Say hello in French, with an emoji."),
+        temperature=0,
+        extra_body={"repetition_penalty": 1.0},
+        max_tokens=24,
+        logprobs=True,
+        top_logprobs=5,
+        stream=stream,
+    )  # type: ignore[call-overload]
+    choices = [piece.choices[0] for piece in answer] if stream else list(answer.choices)
+    told = [one for choice in choices if choice.logprobs for one in choice.logprobs.content]
+    text = "".join((choice.delta if stream else choice.message).content or "" for choice in choices)
+    assert b"".join(bytes(one.bytes) for one in told).decode() == text
+    assert told
+    for one in told:
+        best = [top.logprob for top in one.top_logprobs]
+        assert len(best) == 5
+        assert best == sorted(best, reverse=True)
+        assert one.logprob <= 0.0
+        assert sum(math.exp(value) for value in best) <= 1.0 + 1e-6
+        assert one.logprob == pytest.approx(best[0], abs=1e-6)
+
+
+def test_bias_forbids_a_token(client: openai.OpenAI) -> None:
+    entry = catalog.Catalog().entry(MODEL)
+    tokenizer = Tokenizer(kit_of(catalog.resolve(entry), entry))
+    asked = {
+        "model": MODEL,
+        "messages": question("What is 2 + 2?"),
+        "temperature": 0,
+        "max_tokens": 4,
+        "logprobs": True,
+    }
+    first = client.chat.completions.create(**asked).choices[0].logprobs.content[0]  # type: ignore[call-overload]
+    token = next(i for i in range(tokenizer.vocab_size) if tokenizer.token_bytes(i) == bytes(first.bytes))
+    other = client.chat.completions.create(**asked, logit_bias={str(token): -100})  # type: ignore[call-overload]
+    assert other.choices[0].logprobs.content[0].bytes != first.bytes
+
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "The weather of a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "maxLength": 20}, "unit": {"enum": ["C", "F"]}},
+            "required": ["city", "unit"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+def test_required_tool_is_called_and_its_result_read(client: openai.OpenAI) -> None:
+    """The small model knows no tools: they are told it in words, and a grammar holds it to the call."""
+    asked = {"model": MODEL, "tools": [WEATHER], "max_tokens": 120, "temperature": 0}
+    turns: list = question("How is the weather in Paris?")
+    named = {"type": "function", "function": {"name": "weather"}}
+    whole = client.chat.completions.create(**asked, messages=turns, tool_choice=named)  # type: ignore[call-overload]
+    (call,) = whole.choices[0].message.tool_calls
+    assert call.function.name == "weather"
+    arguments = json.loads(call.function.arguments)
+    assert len(arguments["city"]) <= 20 and arguments["unit"] in ("C", "F")
+    assert (whole.choices[0].finish_reason, whole.choices[0].message.content) == ("tool_calls", None)
+    with client.chat.completions.stream(
+        **asked, messages=turns, tool_choice="required", parallel_tool_calls=False
+    ) as s:  # type: ignore[call-overload]
+        final = s.get_final_completion().choices[0]
+    assert [json.loads(c.function.arguments).keys() for c in final.message.tool_calls] == [arguments.keys()]
+    turns += [whole.choices[0].message, {"role": "tool", "tool_call_id": call.id, "content": "Rain, 12 degrees."}]
+    answer = client.chat.completions.create(**asked, messages=turns, tool_choice="none")  # type: ignore[call-overload]
+    assert answer.choices[0].message.content
+    assert not answer.choices[0].message.tool_calls

@@ -43,7 +43,7 @@ def test_segments_say_who_wrote_them() -> None:
     turns = [ChatMessage(role=Role.SYSTEM, content="be"), ChatMessage(role=Role.USER, content="hi")]
     assert template(CHATML).render(turns, thinking=None, date="") == [
         Segment("<s>system\n", True),
-        Segment("be", False),
+        Segment("be", False, is_system=True),
         Segment("</s>\n<s>user\n", True),
         Segment("hi", False),
         Segment("</s>\n", True),

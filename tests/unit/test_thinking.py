@@ -29,6 +29,11 @@ CASES = [
     ("<think>\nfirst\n</think>\n\nHi\n\nthere\n", False, False, ["first"], "Hi\n\nthere\n"),
     ("<think>a\n\nb</think>\n    code", False, False, ["a\n\nb"], "    code"),
     ("\n\nno block at all", False, False, [], "no block at all"),
+    ("So:\n```xml\n<think>x</think>\n```\n", False, False, [], "So:\n```xml\n<think>x</think>\n```\n"),
+    ("~~~\n<think>", False, True, [], "~~~\n<think>"),
+    ("```\nx\n```\n<think>y</think>z", False, False, ["y"], "```\nx\n```\nz"),
+    ("a `<think>` b <think>c</think>d", False, False, ["c"], "a `<think>` b d"),
+    ("<think>```\n</think>a", False, False, ["```"], "a"),
 ]
 
 
@@ -85,6 +90,10 @@ def test_typed_tags_are_text_where_tags_are_tokens() -> None:
 def test_stray_tag_tokens_are_text() -> None:
     assert run_tokens(["a ", CLOSE, " b"]) == ("", "a </think> b")
     assert run_tokens([OPEN, "a ", OPEN, " b", CLOSE, "c"]) == ("a <think> b", "c")
+
+
+def test_a_thought_may_follow_a_quotation() -> None:
+    assert run_tokens(["he said 'so'", OPEN, "why", CLOSE, "."]) == ("why", "he said 'so'.")
 
 
 def test_white_space_between_two_blocks_parts_the_thoughts() -> None:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from uuid import UUID
 
 import redis as redis_py
@@ -30,6 +31,8 @@ from inference.protocol import (
     FinishReason,
     GenerationRequest,
     ModelCard,
+    TokenLogprob,
+    ToolCallDelta,
     Usage,
     WorkerCard,
 )
@@ -45,7 +48,9 @@ _OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
 _BYTES = [chr(byte) for byte in _PRINTABLE] + [chr(256 + i) for i in range(len(_OTHERS))]
 _SPECIAL = ["<|im_start|>", "<|im_end|>"]
 _TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% for tool in tools or python_tools or [] %}{{ (tool.function or tool).name }} {% endfor %}"
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
+    "{% for call in message.tool_calls or [] %}{{ call.function.name }}{% endfor %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
@@ -69,10 +74,11 @@ def kit() -> PromptKit:
 class Answer:
     """What to write: pieces of (kind, text), then the end; or nothing more until it is stopped."""
 
-    pieces: list[tuple[str, str]]
+    pieces: list[tuple[str, str | ToolCallDelta]]
     reason: FinishReason = FinishReason.STOP
     error: ErrorFacts | None = None
     waits_for_stop: bool = False
+    logprobs: list[tuple[TokenLogprob, ...]] = field(default_factory=list)  # of each piece, if asked for
 
 
 USAGE = Usage(prompt_tokens=11, cached_tokens=4, completion_tokens=7, reasoning_tokens=3)
@@ -80,6 +86,39 @@ HELLO = Answer([("content", "Hello"), ("content", ", wörld 🦊")])
 SCRIPTS: dict[str, Answer] = {
     "hello": HELLO,
     "think": Answer([("reasoning", "Let me "), ("reasoning", "see."), ("content", "42")]),
+    "weigh": Answer(
+        [("reasoning", "Hm."), ("content", "Fox "), ("content", "🦊")],
+        logprobs=[
+            (),
+            (TokenLogprob(b"Fox ", -0.25, ((b"Fox ", -0.25), (b"Dog", -1.5))),),
+            (TokenLogprob(b"\xf0\x9f", -0.5), TokenLogprob(b"\xa6\x8a", -17.25)),
+        ],
+    ),
+    "call": Answer(
+        [
+            ("reasoning", "Which?"),
+            ("tool_call", ToolCallDelta(0, "call_a", "weather", '{"city": ')),
+            ("tool_call", ToolCallDelta(0, arguments='"Os')),
+            ("tool_call", ToolCallDelta(0, arguments='lo"}')),
+            ("tool_call", ToolCallDelta(1, "call_b", "weather", '{"city": "Rome"}')),
+        ],
+        reason=FinishReason.TOOL_CALLS,
+    ),
+    "call and say": Answer(
+        [("content", "Let me see."), ("tool_call", ToolCallDelta(0, "call_a", "weather", '{"city": "Oslo"}'))],
+        reason=FinishReason.TOOL_CALLS,
+    ),
+    "call badly": Answer(
+        [
+            ("tool_call", ToolCallDelta(0, "call_a", error=ErrorFacts(code="tool_unknown", message="No such tool."))),
+            ("content", "<tool_call>x</tool_call>"),
+            ("tool_call", ToolCallDelta(1, "call_b", "weather", '{"city": "Oslo"}')),
+            ("tool_call", ToolCallDelta(2, "call_c", "weather", '{"ci')),
+            ("tool_call", ToolCallDelta(2, error=ErrorFacts(code="tool_call_invalid", message="No JSON."))),
+            ("content", '{"ci)'),
+        ],
+        reason=FinishReason.TOOL_CALLS,
+    ),
     "long": Answer([("content", "and so on")], reason=FinishReason.LENGTH),
     "nothing": Answer([]),
     "hold": Answer([("content", "One moment")], waits_for_stop=True),
@@ -171,7 +210,11 @@ class ScriptedWorker:
 
     def _begin(self, claim: Claim, answer: Answer) -> None:
         events = [Event(kind=EventKind.STARTED, worker="scripted-1")]
-        events += [Event(kind=EventKind.DELTA, deltas=(Delta(kind, text),)) for kind, text in answer.pieces]  # type: ignore[arg-type]
+        logprobs = answer.logprobs if claim.request.sampling.logprobs is not None else []
+        events += [
+            Event(kind=EventKind.DELTA, deltas=(_delta(kind, piece),), logprobs=told or ())
+            for (kind, piece), told in zip_longest(answer.pieces, logprobs)
+        ]
         self._log.append([(claim.request.id, claim.ticket, event) for event in events])
         if answer.waits_for_stop:
             self._held.append((claim, answer))
@@ -179,7 +222,7 @@ class ScriptedWorker:
             self._finish(claim, answer)
 
     def _finish(self, claim: Claim, answer: Answer) -> None:
-        content = "".join(text for kind, text in answer.pieces if kind == "content")
+        content = "".join(str(piece) for kind, piece in answer.pieces if kind == "content")
         finish = Finish(
             reason=answer.reason,
             usage=USAGE,
@@ -190,6 +233,12 @@ class ScriptedWorker:
         )
         self._log.finish(claim.request.id, claim.ticket, finish)
         tasks.record(str(claim.request.id))
+
+
+def _delta(kind: str, piece: str | ToolCallDelta) -> Delta:
+    if isinstance(piece, ToolCallDelta):
+        return Delta("tool_call", "", piece)
+    return Delta(kind, piece)  # type: ignore[arg-type]
 
 
 def wait_until(condition: Callable[[], bool], *, seconds: float = 10.0) -> None:

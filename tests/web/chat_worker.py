@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from typing import Any
 from uuid import UUID
 
 import redis as redis_py
@@ -76,9 +77,10 @@ class Attempt:
         for piece in pieces:
             self._append(Event(kind=EventKind.DELTA, deltas=(Delta("reasoning", piece),), tokens=(1,)))
 
-    def finish(self, reason: FinishReason = FinishReason.STOP, error: ErrorFacts | None = None) -> None:
+    def finish(self, reason: FinishReason = FinishReason.STOP, error: ErrorFacts | None = None, **facts: Any) -> None:
         finish = Finish(
             reason=reason,
+            **facts,
             usage=Usage(prompt_tokens=11, cached_tokens=4, completion_tokens=7, reasoning_tokens=3),
             content_sha256=hashlib.sha256(self.text.encode()).hexdigest(),
             num_chars=len(self.text),

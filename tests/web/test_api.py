@@ -78,6 +78,10 @@ def body(text: str, **fields: Any) -> dict[str, Any]:
     return {"model": MODEL, "messages": ask(text), **fields}
 
 
+def schema_format(schema: Any) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
+
+
 def events(text: str) -> list[str]:
     """The data of each event; comments are none."""
     return [part[len("data: ") :] for part in text.split("\n\n") if part.startswith("data: ")]
@@ -188,6 +192,67 @@ def test_the_request_reaches_the_worker_as_asked(client: openai.OpenAI, worker: 
     )
 
 
+def test_how_tokens_are_to_be_chosen_reaches_the_worker_as_asked(client: openai.OpenAI, worker: ScriptedWorker) -> None:
+    client.chat.completions.create(
+        model=MODEL,
+        messages=ask("hello"),
+        logprobs=True,
+        top_logprobs=3,
+        logit_bias={"257": -100, "65": 1},  # type: ignore[dict-item]
+        response_format=schema_format({"type": "object"}),  # type: ignore[arg-type]
+        extra_body={
+            "typical_p": 0.5,
+            "dry_multiplier": 0.8,
+            "dry_base": 2,
+            "dry_allowed_length": 3,
+            "ignore_eos": True,
+        },
+    )
+    (request,) = worker.requests
+    sampling = request.sampling
+    assert (sampling.logprobs, sampling.logit_bias, sampling.json_schema) == (
+        3,
+        {257: -100, 65: 1},
+        '{"type":"object"}',
+    )
+    assert (sampling.typical_p, sampling.dry_multiplier, sampling.dry_base, sampling.dry_allowed_length) == (
+        0.5,
+        0.8,
+        2.0,
+        3,
+    )
+    assert sampling.ignore_eos
+    assert request.thinking is False
+
+
+def test_logprobs_of_a_whole_answer_are_those_of_its_content(client: openai.OpenAI, worker: ScriptedWorker) -> None:
+    answer = client.chat.completions.create(model=MODEL, messages=ask("weigh"), logprobs=True, top_logprobs=2)
+    (choice,) = answer.choices
+    assert choice.message.content == "Fox 🦊"
+    assert choice.logprobs is not None
+    assert choice.logprobs.content is not None
+    first, half, other_half = choice.logprobs.content
+    assert (first.token, first.logprob, bytes(first.bytes or [])) == ("Fox ", -0.25, b"Fox ")
+    assert [(top.token, top.logprob) for top in first.top_logprobs] == [("Fox ", -0.25), ("Dog", -1.5)]
+    assert bytes([*(half.bytes or []), *(other_half.bytes or [])]).decode() == "🦊"
+    assert half.top_logprobs == []
+    assert other_half.logprob == -17.25
+
+
+def test_logprobs_are_streamed_with_their_content(client: openai.OpenAI, worker: ScriptedWorker) -> None:
+    asked = {"model": MODEL, "messages": ask("weigh"), "stream": True, "logprobs": True}
+    chunks = [chunk.choices[0] for chunk in client.chat.completions.create(**asked)]
+    told = [(c.delta.content, [t.token for t in c.logprobs.content or []]) for c in chunks if c.logprobs]
+    assert told == [("Fox ", ["Fox "]), ("🦊", ["\ufffd", "\ufffd\ufffd"])]
+
+
+def test_without_being_asked_for_there_are_no_logprobs(client: openai.OpenAI, worker: ScriptedWorker) -> None:
+    assert client.chat.completions.create(model=MODEL, messages=ask("weigh")).choices[0].logprobs is None
+    empty = client.chat.completions.create(model=MODEL, messages=ask("nothing"), logprobs=True).choices[0].logprobs
+    assert empty is not None
+    assert empty.content == []
+
+
 def test_only_usage_is_kept(client: openai.OpenAI, worker: ScriptedWorker, user: User) -> None:
     client.chat.completions.create(model=MODEL, messages=ask("hello"))
     row = Generation.objects.get()
@@ -205,9 +270,14 @@ def test_only_usage_is_kept(client: openai.OpenAI, worker: ScriptedWorker, user:
         ({"n": 2}, "n"),
         ({"temperature": 9}, "temperature"),
         ({"max_tokens": MAX_COMPLETION + 1}, "max_tokens"),
-        ({"logprobs": True}, "logprobs"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
-        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"logit_bias": {"the": 1}}, "logit_bias"),
+        ({"logit_bias": {"258": 1}}, "logit_bias"),  # the scripted model's last token is 257
+        ({"response_format": {"type": "grammar"}}, "response_format"),
+        ({"response_format": schema_format({"not": {}})}, "response_format"),
+        ({"response_format": schema_format({"type": "string", "pattern": "("})}, "response_format"),
+        ({"response_format": schema_format({"enum": ["x" * 1000] * 101})}, "response_format"),
+        ({"tools": [{"type": "function", "function": {"name": "f f"}}]}, "tools[0]"),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])

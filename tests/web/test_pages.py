@@ -193,12 +193,16 @@ def test_settled_answer_has_its_numbers_and_actions(
     [
         ({"reason": FinishReason.CANCELLED}, "Stopped here."),
         ({"reason": FinishReason.LENGTH}, "most tokens"),
+        ({"reason": FinishReason.LENGTH, "cut": "max_tokens"}, "most tokens"),
+        ({"reason": FinishReason.LENGTH, "cut": "context"}, "filled the model&#x27;s context"),
+        ({"reason": FinishReason.LENGTH, "cut": "time"}, "longest time"),
+        ({"reason": FinishReason.LENGTH, "cut": "loop"}, "only repeated itself"),
         (
             {"reason": FinishReason.ERROR, "error": ErrorFacts(code="x", message="Out <of> memory.", retryable=True)},
             "Out &lt;of&gt; memory. What was written is kept.",
         ),
     ],
-    ids=["stopped", "length", "failed"],
+    ids=["stopped", "length", "tokens", "context", "time", "loop", "failed"],
 )
 def test_unusual_ends_are_said(
     owner: Client, alice: User, conversation: Conversation, worker: StepWorker, finish: Any, expected: str

@@ -47,11 +47,12 @@ def test_record_brings_text_and_facts_into_postgres_and_then_says_so(sent: actio
     attempt = worker.claim().start()
     attempt.think("hm")
     attempt.write("Hel", "lo 👩‍💻")
-    attempt.finish(FinishReason.LENGTH)
+    attempt.finish(FinishReason.LENGTH, cut="loop")
     assert EventKind.RECORDED not in kinds(worker, sent.generation)
     tasks.record(str(sent.generation.pk))
     row = Generation.objects.select_related("message").get(pk=sent.generation.pk)
     assert (row.status, row.finish_reason, row.request, row.worker) == ("done", "length", "", worker.name)
+    assert row.cut == "loop"
     assert (row.message.content, row.message.reasoning) == ("Hello 👩‍💻", "hm")
     assert (row.prompt_tokens, row.cached_tokens, row.completion_tokens, row.reasoning_tokens) == (11, 4, 7, 3)
     assert row.content_sha256 == recording.sha256_of("Hello 👩‍💻")
