@@ -124,7 +124,7 @@ def load(env: Mapping[str, str] | None = None) -> InferenceConfig:
         target_itl_ms=e.integer("WORKER_TARGET_ITL_MS", 100, low=1, high=60_000),
         lease_seconds=e.seconds("LEASE_SECONDS", 10.0, low=1.0, high=600.0),
         max_attempts=e.integer("MAX_ATTEMPTS", 3, low=1, high=20),
-        flush_ms=e.integer("STREAM_FLUSH_MS", 30, low=1, high=5_000),
+        flush_ms=e.integer("STREAM_FLUSH_MS", 40, low=1, high=5_000),
         flush_tokens=e.integer("STREAM_FLUSH_TOKENS", 64, low=1, high=10_000),
         drain_seconds=e.seconds("DRAIN_SECONDS", 20.0, low=0.0, high=3_600.0),
         generation_seconds=e.seconds("GENERATION_SECONDS", 1_800.0, low=1.0, high=86_400.0),

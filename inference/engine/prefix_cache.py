@@ -61,7 +61,7 @@ class PrefixCache:
     def find_seat(self, tokens: TokenIds, salt: str, num_shared: int = 0, *, reach: int | None = None) -> Seat | None:
         """The best free slot for a sequence of `tokens`, `num_shared` of them anybody's; None when no slot is free.
 
-        Slots below `reach` are preferred, even at the price of copying a prefix there.
+        Among equals slots below `reach` are preferred; a prefix above it is copied below where an empty slot is.
 
         A free slot that holds a prefix is taken over where little is lost by it (the next turn of a conversation, an
         edited message). Where much would be lost, or anything by a conversation that shares only what is anybody's, or
@@ -130,7 +130,7 @@ class PrefixCache:
             tolerable = max(self._min_copy_tokens, num_in_place) if num_in_place > num_shared else 0
             if num_in_place and num_lost <= tolerable:
                 is_far = best_free.index >= reach and num_in_place >= self._min_copy_tokens
-                if is_far and least_recent[0].index < reach:
+                if is_far and least_recent[0].index < reach and not least_recent[0].num_tokens:
                     return Seat(least_recent[0], num_in_place, source=best_free)
                 return Seat(best_free, num_in_place)
 
@@ -143,11 +143,11 @@ class PrefixCache:
         return Seat(victim, num_copied, source=source)
 
     def _least_recent(self, reach: int) -> list[Slot]:
-        """The free slots as they are to be given up: those below `reach` first; empty ones first, low indexes first
-        among these, so that the slots in use lie together."""
+        """The free slots as they are to be given up: empty ones first, by rising index, so that the slots in use lie
+        together; then those below `reach`, then the others, both by how long they were of no use."""
         free = [slot for slot in self._pool.all if slot.is_free]
         return sorted(
-            free, key=lambda s: (s.index >= reach, s.num_tokens > 0, s.last_used if s.num_tokens else s.index)
+            free, key=lambda s: (True, s.index >= reach, s.last_used) if s.num_tokens else (False, False, s.index)
         )
 
     def _find(self, tokens: TokenIds, salt: str, num_shared: int) -> list[Shared[Holder]]:

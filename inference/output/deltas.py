@@ -37,7 +37,10 @@ class OutputPipeline:
         self._calls = calls
         self._shown_calls: set[int] = set()
         self._detokenizer = Detokenizer()
-        self._splitter = ThinkingSplitter(think_tags, starts_inside=starts_thinking) if think_tags else None
+        self._splitter: ThinkingSplitter | None = None
+        if think_tags is not None:
+            fence = calls.fence if calls is not None else None  # a call's text, which holds no code, is kept from it
+            self._splitter = ThinkingSplitter(think_tags, starts_inside=starts_thinking, fence=fence)
         self._stop = StopStrings(stop)
         self._think_tokens: dict[int, str] = {}  # tags that are tokens, with their texts
         self._open_id: int | None = None

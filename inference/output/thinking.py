@@ -40,15 +40,18 @@ class ThinkingSplitter:
 
     Trimmed: white space around all reasoning taken together (so an empty block leaves nothing), and line ends before
     the first character of the answer. White space between two blocks stays, since it parts two thoughts.
+
+    `fence` is for a content that somebody else knows better: it is fed by them, and only asked here.
     """
 
-    def __init__(self, tags: ThinkTags, *, starts_inside: bool = False) -> None:
+    def __init__(self, tags: ThinkTags, *, starts_inside: bool = False, fence: CodeFence | None = None) -> None:
         self._tags = tags
         self._inside = starts_inside
         self._reads_text = not tags.are_tokens
         self._hold_back = {True: HoldBack([tags.close]), False: HoldBack([tags.open])}
         self._held = ""  # may begin a literal tag
-        self._fence = CodeFence()  # of the content before `_held`
+        self._feeds_fence = fence is None
+        self._fence = fence or CodeFence()  # of the content before `_held`
         self._blank = ""  # white space of reasoning, shown only when more reasoning follows
         self._has_reasoning = False
         self._has_content = False
@@ -112,7 +115,8 @@ class ThinkingSplitter:
         return [Delta("reasoning", shown)]
 
     def _show_content(self, text: str) -> list[Delta]:
-        self._fence.feed(text)
+        if self._feeds_fence:
+            self._fence.feed(text)
         if not self._has_content:
             text = text.lstrip("\r\n")
         if not text:

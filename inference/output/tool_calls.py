@@ -66,7 +66,7 @@ class ToolCallParser:
         self._index = 0  # of the next call
         self._blank = ""
         self._holds_blank = True
-        self._fence = CodeFence()
+        self.fence = CodeFence()  # of all content so far, that of failed calls included
         self.num_calls = 0  # good ones
         self.is_done = False
 
@@ -137,7 +137,7 @@ class ToolCallParser:
             self._put(char)
 
     def _may_open(self, char: str) -> bool:
-        return self._fence.may_begin if char == "`" else not self._fence.is_quoting
+        return self.fence.may_begin if char == "`" else not self.fence.is_quoting
 
     def _open(self, opener: str) -> None:
         self._held = ""
@@ -157,7 +157,7 @@ class ToolCallParser:
 
     def _put(self, char: str) -> None:
         """Content for sure."""
-        self._fence.feed(char)
+        self.fence.feed(char)
         if self._holds_blank and char.isspace():
             self._blank += char
             return
@@ -254,7 +254,7 @@ class ToolCallParser:
         self._index += 1
         self._raw = []
         self._has_begun = False
-        self._fence.forget_quote()
+        self.fence.forget_quote()
         self._holds_blank = True
         self.is_done = not self._is_parallel
 

@@ -29,6 +29,7 @@ from inference.prompt.builder import Prompt
 from inference.protocol import Delta, ErrorFacts, Event, EventKind, Finish, FinishReason, TokenLogprob, Usage
 from inference.worker.answer_text import AnswerText
 from inference.worker.attempts import Arrived, Attempt, Notice
+from inference.worker.publisher import PUBLISHER_MS
 from inference.worker.workbench import Workbench
 
 log = structlog.get_logger(__name__)
@@ -61,7 +62,7 @@ class Generation:
         self._first_token_at = 0.0
         self._last_token_at = 0.0
         self._progress_at = 0.0
-        self._gather_seconds = bench.config.flush_ms / 2000  # the other half is the publisher's
+        self._gather_seconds = max(0, bench.config.flush_ms - PUBLISHER_MS) / 1000
         self._itl = metrics.ITL_SECONDS.labels(bench.model.name)
         self._log = log.bind(generation=str(attempt.generation_id), model=bench.model.name)
 

@@ -27,6 +27,7 @@ from inference.worker.outbox import MAX_UNSENT_TOKENS, Outbox
 
 log = structlog.get_logger(__name__)
 
+PUBLISHER_MS = 5  # of STREAM_FLUSH_MS, to gather what several attempts have; the rest of it each gathers its own tokens
 FIRST_RETRY_SECONDS = 0.05
 MAX_RETRY_SECONDS = 1.0
 
@@ -36,7 +37,7 @@ class Publisher:
 
     def __init__(self, event_log: EventLog, config: InferenceConfig) -> None:
         self._event_log = event_log
-        self._flush_seconds = config.flush_ms / 2000  # the other half an attempt spends gathering tokens
+        self._flush_seconds = min(config.flush_ms, PUBLISHER_MS) / 1000
         self._flush_tokens = config.flush_tokens
         self._patience_seconds = config.lease_seconds
         lock = threading.Lock()

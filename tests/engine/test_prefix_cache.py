@@ -244,3 +244,33 @@ def test_seat_reuses_what_a_plain_scan_of_all_holders_would(seed):
         pool.check_integrity()
         if rng.random() < 0.5:
             cache.check_integrity()
+
+
+def holding(num_slots: int, contents: dict[int, list[int]]) -> tuple[SlotPool, PrefixCache]:
+    pool = SlotPool(num_slots, 256)
+    for index, tokens in contents.items():
+        pool.take(pool[index], uuid4(), "")
+        pool[index].extend(ids(tokens))
+        pool.release(pool[index])
+    return pool, PrefixCache(pool, min_copy_tokens=4)
+
+
+def test_new_conversations_take_empty_slots_first_then_cached_ones_within_reach():
+    pool, cache = holding(6, {0: [1] * 9, 1: [2] * 9, 4: [3] * 9, 5: [4] * 9})
+    seats = []
+    for number in range(6):
+        seat = cache.find_seat(ids([50 + number] * 8), "", reach=3)
+        seats.append(seat.slot.index)
+        seat.slot.truncate(0)
+        pool.take(seat.slot, uuid4(), "")
+    assert seats == [2, 3, 0, 1, 4, 5]
+
+
+def test_a_prefix_beyond_reach_is_copied_into_an_empty_slot_and_else_taken_over():
+    told = list(range(1, 40))
+    pool, cache = holding(6, {0: [9] * 9, 5: told})
+    seat = cache.find_seat(ids([*told, 77]), "", reach=3)
+    assert (seat.slot.index, seat.source, seat.num_reused) == (1, pool[5], len(told))
+    pool, cache = holding(3, {0: [9] * 9, 1: [8] * 9, 2: told})
+    seat = cache.find_seat(ids([*told, 77]), "", reach=1)
+    assert (seat.slot.index, seat.source, seat.num_reused) == (2, None, len(told))

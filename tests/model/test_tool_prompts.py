@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from inference.errors import InvalidRequest
+from inference.grammar.matcher import Grammars
 from inference.prompt import messages
 from inference.prompt.builder import PromptBuilder
 from inference.protocol import ChatMessage, GenerationRequest, Role, ToolCall, ToolSpec
@@ -245,3 +246,23 @@ def test_unsound_tools_are_refused_by_name(
     with pytest.raises(InvalidRequest) as refused:
         smollm3_builder.build(request(USER, **fields))
     assert refused.value.param == param
+
+
+def test_a_required_call_is_written_with_the_models_own_tags(smollm3_builder: PromptBuilder) -> None:
+    """Where the vocabulary has the tags as tokens, the grammar asks for these, and for nothing that looks like them."""
+    tokenizer = smollm3_builder.tokenizer
+    asked = request(USER, tool_choice="required", required_tool="weather")
+    written = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+
+    def follow(tokens: list[int]) -> bool:
+        """Whether the grammar takes them all and then wants no more."""
+        constraint = Grammars(smollm3_builder.kit, tokenizer).tool_calls(asked)
+        for token in tokens:
+            if not constraint.mask()[token >> 5] >> (token & 31) & 1:
+                return False
+            constraint.accept(token)
+        return constraint.is_complete
+
+    assert follow(tokenizer.encode_scaffold(written))
+    assert not follow(tokenizer.encode_text(written))
+    assert not follow(tokenizer.encode_scaffold(written.replace("Oslo", "</tool_call>")))
