@@ -17,13 +17,10 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 import numpy as np
-import structlog
 from llama_cpp import _ggml
 
 from inference.engine.excerpt import NUM_BLOCKS, Excerpt
 from inference.errors import EngineError
-
-log = structlog.get_logger(__name__)
 
 # Of a block. Of 32 rows of 128,256 logits an H100's host sampled in 1.7 ms with blocks of 128, in 0.7 with 32, and the
 # device took no longer to find the best of four times as many.

@@ -32,8 +32,8 @@ PROBE_TEXT = (
     "The library of the old harbour town opens at nine. Its oldest book tells of a winter in which the sea froze, and "
     "how the people walked across the ice to the island, carrying bread, lamps and a small brass bell."
 )
-DEVICE_PROBE_TOKENS, CPU_PROBE_TOKENS = 48, 16  # a CPU is slow, and its first answer waits for the end of this
-DEVICE_STEPS, CPU_STEPS = 8, 4
+DEVICE_PROBE_TOKENS, CPU_PROBE_TOKENS = 48, 8  # a CPU is slow, and its first answer waits for the end of this
+DEVICE_STEPS, CPU_STEPS = 8, 2
 FEW_STEPS = 2  # where the KV is right or wrong from the first token on
 NEAR_TIE = 1.0
 

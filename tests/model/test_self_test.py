@@ -58,7 +58,7 @@ def test_numbers_that_are_not_finite_are_found() -> None:
     with pytest.raises(EngineError, match="first forward gave numbers that are not finite"):
         self_test.run(ScriptedBackend(nan_rows={(2, 0)}), PROBE)
     with pytest.raises(EngineError, match="a batch of 4 gave numbers"):
-        self_test.run(ScriptedBackend(nan_when=lambda history: len(history) < 10), PROBE)
+        self_test.run(ScriptedBackend(nan_when=lambda history: len(history) < 7), PROBE)
 
 
 class WrongInABatch(ScriptedBackend):
