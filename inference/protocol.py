@@ -20,6 +20,8 @@ PROTOCOL_VERSION = 2
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+Cut = Literal["", "max_tokens", "context", "time", "loop"]  # which limit ended an answer
+
 MAX_STOP_STRINGS = 16
 MAX_STOP_STRING_CHARS = 256
 MAX_TOP_LOGPROBS = 20
@@ -271,7 +273,7 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     reason: FinishReason
-    cut: Literal["", "max_tokens", "context", "time", "loop"] = ""
+    cut: Cut = ""
     usage: Usage = Usage()
     content_sha256: str = ""
     num_chars: int = 0

@@ -80,7 +80,7 @@ class EngineBench:
         self._engine = new_engine(
             self.loaded,
             config,
-            PromptBuilder(self.loaded.kit).tokenizer,
+            Tokenizer(self.loaded.kit),
             end_tokens=frozenset(),
             sampler_threads=sampler_threads,
         )

@@ -76,7 +76,7 @@ class Admission:
         reach = None
         if self._backend.wants_low_slots:
             # Some play, so that the cache of a slot is not given up whenever one more or less runs.
-            reach = (sum(1 for slot in self._pool.all if not slot.is_free) // _PLAY + 1) * _PLAY
+            reach = ((len(self._pool) - self._pool.num_free) // _PLAY + 1) * _PLAY
         while True:
             seat = self._cache.find_seat(sequence.history.ids, sequence.salt, sequence.num_shared, reach=reach)
             assert seat is not None, "fewer run than there are slots, and none is free"

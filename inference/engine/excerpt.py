@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from inference.engine.filters import Filters, draw
 from inference.engine.sampling import SamplerPlan, uniforms_of
-from inference.engine.shortlist import Floats, Ids, ids_of, keys_of, logits_of
+from inference.engine.shortlist import Floats, Ids, ids_of, keys_of, logits_of, table_of
 
 NUM_BLOCKS = 64  # of each row; top_k up to about so many is decided by an excerpt
 MAX_TOP_K = 48  # leaves blocks for end tokens that are forbidden
@@ -28,7 +28,6 @@ BAD_ROW = -1  # in place of a token: the row holds NaN, or no finite logit
 UNDECIDED = -3  # in place of a token: the excerpt does not hold enough of the row
 
 _FEW_ROWS = 8  # fewer draws are made sooner one by one
-_NO_KEY = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 @dataclass(frozen=True)
@@ -131,11 +130,9 @@ class ExcerptSampler:
             rows, ids, logits = rows[kept], ids[kept], logits[kept]
         lengths = np.bincount(rows, minlength=num_rows)
         if num_rows == 1 and len(rows):
-            keys = keys_of(logits, ids)[None]
+            keys = np.sort(keys_of(logits, ids))[None]
         else:
-            keys = np.full((num_rows, max(1, int(lengths.max()))), _NO_KEY)
-            keys[rows, np.arange(len(rows)) - (lengths.cumsum() - lengths)[rows]] = keys_of(logits, ids)
-        keys.sort(axis=1)
+            keys = table_of(keys_of(logits, ids), rows, lengths)
         is_short = lengths < filters.wanted.counts
         lengths = np.minimum(lengths, columns.most)
         shifted = logits_of(keys)

@@ -140,6 +140,14 @@ def keys_of(logits: Floats32, ids: Ids) -> Keys:
     return keys
 
 
+def table_of(keys: Keys, rows: Ids, lengths: Ids) -> Keys:
+    """Keys of many rows, `lengths` of each and rows rising, as one table of sorted rows; what is no key sorts last."""
+    table = np.full((len(lengths), max(1, int(lengths.max()))), _NO_KEY)
+    table[rows, np.arange(len(rows)) - (lengths.cumsum() - lengths)[rows]] = keys
+    table.sort(axis=1)
+    return table
+
+
 def mass_of(logits: Floats32, largest: float) -> float:
     """Sum of exp(logit - largest) over the row; in float32, off by about 1e-7 of itself."""
     weights = logits - np.float32(largest)
@@ -273,9 +281,7 @@ class Shortlister:
             fits = ~is_wide[rows]
             keys, rows = keys[fits], rows[fits]
             lengths = np.where(is_wide, 0, lengths)
-        table = np.full((num_rows, max(1, int(lengths.max()))), _NO_KEY)
-        table[rows, np.arange(len(rows)) - (lengths.cumsum() - lengths)[rows]] = keys
-        table.sort(axis=1)
+        table = table_of(keys, rows, lengths)
         lengths = np.where(counts > 0, np.minimum(lengths, counts), lengths)
         return Shortlist(
             keys=table[:, : max(1, int(lengths.max()))],

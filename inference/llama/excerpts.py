@@ -82,9 +82,6 @@ class Excerpts:
         for slot in range(num_slots):
             self.attach(slot)
 
-    def has(self, slot: int) -> bool:
-        return self._chains[slot] is not None
-
     def attach(self, slot: int) -> None:
         """From the next forward on this slot's rows come as excerpts. llama.cpp plans its graphs afresh for it."""
         if self._chains[slot] is not None:

@@ -11,8 +11,8 @@ from inference.llama import device
 from inference.llama.loader import LoadedModel
 from inference.prompt.tokenizer import Tokenizer
 
-# Beyond the caller's own. On an H100's host (16 cores) whole rows took 1.6 ms on one thread, 1.4 on two, 2.1 on four
-# (32 rows of 128,256, top-k 40): more of them only wait for each other's turn with the interpreter.
+# With the engine's own. On an H100's host (16 cores) whole rows took 1.6 ms on one thread, 1.4 on two, 2.1 on four (32
+# rows of 128,256, top-k 40): more of them only wait for each other's turn with the interpreter.
 MAX_SAMPLER_THREADS = 2
 # On an H100 beside 8 decode rows, which take 5.2 ms alone, 16 tokens of a prompt made a step of 15.9 ms, 32 of 17.0, 64
 # of 19.0 and 128 of 24.8: most of it is one more graph, which smaller chunks pay more often for the same prompt (30,000
@@ -51,5 +51,5 @@ def _dry_breakers(tokenizer: Tokenizer) -> frozenset[int]:
     return frozenset(
         token
         for token in range(tokenizer.vocab_size)
-        if any(mark in tokenizer.token_bytes(token) for mark in DRY_BREAKERS)
+        if (data := tokenizer.token_bytes(token)) and any(mark in data for mark in DRY_BREAKERS)
     )

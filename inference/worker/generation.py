@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from queue import Empty
-from typing import Literal, TypeVar, assert_never
+from typing import TypeVar, assert_never
 
 import numpy as np
 import structlog
@@ -26,7 +26,7 @@ from inference.engine.submission import Ended, Reading, Submission
 from inference.errors import EngineDied, EngineStopped, EventsExpired, InvalidRequest, StoreUnavailable
 from inference.output.deltas import OutputPipeline
 from inference.prompt.builder import Prompt
-from inference.protocol import Delta, ErrorFacts, Event, EventKind, Finish, FinishReason, TokenLogprob, Usage
+from inference.protocol import Cut, Delta, ErrorFacts, Event, EventKind, Finish, FinishReason, TokenLogprob, Usage
 from inference.worker.answer_text import AnswerText
 from inference.worker.attempts import Arrived, Attempt, Notice
 from inference.worker.publisher import PUBLISHER_MS
@@ -34,7 +34,6 @@ from inference.worker.workbench import Workbench
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
-Cut = Literal["", "max_tokens", "context", "time", "loop"]
 
 MIN_PROGRESS_TOKENS = 256  # a prompt with less to read is read before anybody could see how far it is
 PROGRESS_SECONDS = 0.25  # between two progress events
