@@ -1,0 +1,119 @@
+"""One message of a conversation's tree, its files and the opinion of it, and the messages that wait for their turn."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from chatsite.accounts.models import new_id
+from chatsite.chat.models.conversation import Conversation
+
+FILE_NAME_CHARS = 200
+REASON_CHARS = 1_000
+
+
+class Message(models.Model):
+    class Role(models.TextChoices):
+        USER = "user"
+        ASSISTANT = "assistant"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    conversation = models.ForeignKey(Conversation, on_delete=models.CASCADE, related_name="messages")
+    parent = models.ForeignKey("self", null=True, blank=True, on_delete=models.CASCADE, related_name="children")
+    role = models.CharField(max_length=10, choices=Role.choices)
+    content = models.TextField(blank=True)
+    reasoning = models.TextField(blank=True, help_text="What the model thought; never shown to it again.")
+    idempotency_key = models.UUIDField(
+        null=True, blank=True, editable=False, help_text="Made by the client for one press of Send."
+    )
+    edited_at = models.DateTimeField(
+        null=True, blank=True, help_text="An answer whose text a person has changed; a question gets a sibling instead."
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("id",)
+        constraints = [
+            models.UniqueConstraint(
+                fields=("conversation", "idempotency_key"),
+                condition=Q(idempotency_key__isnull=False),
+                name="one_message_per_press_of_send",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.pk}"
+
+
+class Attachment(models.Model):
+    """A file's text, read at its upload; the model sees it in front of the message. No message yet: a draft's."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="attachments")
+    message = models.ForeignKey(Message, null=True, blank=True, on_delete=models.CASCADE, related_name="attachments")
+    name = models.CharField(max_length=FILE_NAME_CHARS)
+    media_type = models.CharField(max_length=100)
+    text = models.TextField()
+    num_bytes = models.PositiveIntegerField(help_text="Of the file as it came.")
+    num_tokens = models.PositiveIntegerField(null=True, blank=True, help_text="Unknown while no model was there.")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("id",)
+        indexes = [models.Index(fields=("created_at",), condition=Q(message=None), name="attachment_unsent")]
+
+    def __str__(self) -> str:
+        return str(self.pk)
+
+
+class Feedback(models.Model):
+    """What its reader thought of an answer. One opinion per answer; changing one's mind replaces it."""
+
+    class Rating(models.IntegerChoices):
+        GOOD = 1
+        BAD = -1
+
+    class Reason(models.TextChoices):
+        WRONG = "wrong", "Not correct"
+        UNHELPFUL = "unhelpful", "Not what was asked"
+        STYLE = "style", "Tone or length"
+        UNSAFE = "unsafe", "Harmful or offensive"
+        BROKEN = "broken", "Broken off or garbled"
+        OTHER = "other", "Something else"
+
+    message = models.OneToOneField(Message, on_delete=models.CASCADE, related_name="feedback")
+    rating = models.SmallIntegerField(choices=Rating.choices)
+    reason = models.CharField(max_length=12, choices=Reason.choices, blank=True)
+    comment = models.CharField(max_length=REASON_CHARS, blank=True)
+    created_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ("-created_at",)
+        verbose_name_plural = "feedback"
+
+    def __str__(self) -> str:
+        return f"{self.rating} on {self.message_id}"
+
+
+class QueuedMessage(models.Model):
+    """A message typed while an answer was being written. It is sent when that answer is done, the eldest first."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    conversation = models.ForeignKey(Conversation, on_delete=models.CASCADE, related_name="queued")
+    content = models.TextField()
+    idempotency_key = models.UUIDField(null=True, blank=True, editable=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("id",)
+        constraints = [
+            models.UniqueConstraint(
+                fields=("conversation", "idempotency_key"),
+                condition=Q(idempotency_key__isnull=False),
+                name="one_queued_message_per_press_of_send",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return str(self.pk)
