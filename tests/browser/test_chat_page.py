@@ -6,105 +6,15 @@ that what was streamed is what is stored and what a reload shows. A console erro
 
 from __future__ import annotations
 
-import itertools
-import os
-import shutil
-import time
-import uuid
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
-import psycopg
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Page
 
+from tests.browser.steps import send, settled, sign_in, stored_answers, until
 from tests.fleet import Fleet
 
 pytestmark = [pytest.mark.browser, pytest.mark.e2e, pytest.mark.model]
-
-ARGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
-ANSWER_SECONDS = 120
-_numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    found = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-    if found is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)("no Chromium on this machine")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=ARGS)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def open_page(browser: Browser, live_site: Fleet) -> Iterator[Callable[..., Page]]:
-    """Opens a page of a new person, signed up through the site itself. At the end no page may have complained."""
-    contexts: list[BrowserContext] = []
-    complaints: list[str] = []
-
-    def open_one(**options: Any) -> Page:
-        context = browser.new_context(base_url=live_site.url, **options)
-        context.set_default_timeout(15_000)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        sign_up(page)
-        return page
-
-    yield open_one
-    for context in contexts:
-        context.close()
-    assert [text for text in complaints if "401" not in text] == []
-
-
-def sign_up(page: Page) -> None:
-    name = f"u{next(_numbers)}{uuid.uuid4().hex[:8]}"
-    page.goto("/accounts/signup/")
-    page.fill("[name=username]", name)
-    page.fill("[name=password1]", "correct horse 7")
-    page.fill("[name=password2]", "correct horse 7")
-    page.click("main button[type=submit]")
-    page.wait_for_selector("#composer")
-
-
-def sign_in(page: Page, name: str) -> None:
-    page.fill("[name=login]", name)
-    page.fill("[name=password]", "correct horse 7")
-    page.click("main button[type=submit]")
-
-
-def until(page: Page, condition: Callable[[], bool], seconds: float = 15) -> None:
-    """Wait in the page's own time; the content policy forbids Playwright's evaluated conditions."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition was not met in time"
-        page.wait_for_timeout(50)
-
-
-def send(page: Page, text: str) -> None:
-    page.fill("#text", text)
-    page.press("#text", "Enter")
-
-
-def settled(page: Page, count: int = 1) -> None:
-    def is_over() -> bool:
-        return page.locator("article.bot:not([data-generation])").count() >= count
-
-    until(page, is_over, ANSWER_SECONDS)
-
-
-def stored_answers(site: Fleet, conversation_url: str) -> list[str]:
-    """What Postgres holds of a conversation's answers, oldest first."""
-    conversation = conversation_url.rstrip("/").rsplit("/", 1)[1]
-    query = "SELECT content FROM chat_message WHERE conversation_id = %s AND role = 'assistant' ORDER BY id"
-    with psycopg.connect(site.env["DATABASE_URL"]) as connection:
-        return [content for (content,) in connection.execute(query, [conversation])]
 
 
 def test_first_visit_from_sign_up_to_a_retried_answer(open_page: Callable[..., Page], live_site: Fleet) -> None:

@@ -1,0 +1,55 @@
+"""A browser and pages of new people on the running site; what all browser tests do there.
+
+Needs a Chromium: without one the tests are skipped, but in CI they fail. A console error fails the test.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from tests.browser.steps import sign_up
+from tests.fleet import Fleet
+
+ARGS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+).split()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    found = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("no Chromium on this machine")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=ARGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser, live_site: Fleet) -> Iterator[Callable[..., Page]]:
+    """Opens a page of a new person, signed up through the site itself. At the end no page may have complained."""
+    contexts: list[BrowserContext] = []
+    complaints: list[str] = []
+
+    def open_one(**options: Any) -> Page:
+        context = browser.new_context(base_url=live_site.url, **options)
+        context.set_default_timeout(15_000)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        sign_up(page)
+        return page
+
+    yield open_one
+    for context in contexts:
+        context.close()
+    assert [text for text in complaints if "401" not in text] == []

@@ -1,0 +1,60 @@
+"""What a person does on the chat page, for browser tests to say in a word."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import uuid
+from collections.abc import Callable
+
+import psycopg
+from playwright.sync_api import Page
+
+from tests.fleet import Fleet
+
+ANSWER_SECONDS = 120
+_numbers = itertools.count()
+
+
+def sign_up(page: Page) -> None:
+    name = f"u{next(_numbers)}{uuid.uuid4().hex[:8]}"
+    page.goto("/accounts/signup/")
+    page.fill("[name=username]", name)
+    page.fill("[name=password1]", "correct horse 7")
+    page.fill("[name=password2]", "correct horse 7")
+    page.click("main button[type=submit]")
+    page.wait_for_selector("#composer")
+
+
+def sign_in(page: Page, name: str) -> None:
+    page.fill("[name=login]", name)
+    page.fill("[name=password]", "correct horse 7")
+    page.click("main button[type=submit]")
+
+
+def until(page: Page, condition: Callable[[], bool], seconds: float = 15) -> None:
+    """Wait in the page's own time; the content policy forbids Playwright's evaluated conditions."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition was not met in time"
+        page.wait_for_timeout(50)
+
+
+def send(page: Page, text: str) -> None:
+    page.fill("#text", text)
+    page.press("#text", "Enter")
+
+
+def settled(page: Page, count: int = 1) -> None:
+    def is_over() -> bool:
+        return page.locator("article.bot:not([data-generation])").count() >= count
+
+    until(page, is_over, ANSWER_SECONDS)
+
+
+def stored_answers(site: Fleet, conversation_url: str) -> list[str]:
+    """What Postgres holds of a conversation's answers, oldest first."""
+    conversation = conversation_url.rstrip("/").rsplit("/", 1)[1]
+    query = "SELECT content FROM chat_message WHERE conversation_id = %s AND role = 'assistant' ORDER BY id"
+    with psycopg.connect(site.env["DATABASE_URL"]) as connection:
+        return [content for (content,) in connection.execute(query, [conversation])]
