@@ -17,7 +17,7 @@ import redis
 import redis.asyncio
 import structlog
 
-from inference import celery, event_log, keys, registry, waiting_room
+from inference import celery, event_log, keys, orders, registry, waiting_room
 from inference.config import InferenceConfig, load
 from inference.errors import InvalidRequest, ModelNotServed, PromptTooLong, StoreUnavailable
 from inference.protocol import (
@@ -30,6 +30,8 @@ from inference.protocol import (
     ModelCard,
     SamplingParams,
     Standing,
+    SwapOrder,
+    SwapReport,
     WorkerCard,
 )
 from inference.store import (
@@ -93,6 +95,7 @@ class InferenceClient:
         self._standings = waiting_room.WaitingRoom(reading, config)
         self._logs = event_log.EventLog(reading, config)
         self._registry = registry.Registry(reading)
+        self._orders = orders.Orders(self.redis)
         self._reading = reading
         self._ttl_ms = active_ttl_ms(config)
         self._builders: dict[str, PromptBuilder] = {}
@@ -158,6 +161,21 @@ class InferenceClient:
     def models(self) -> list[ModelCard]:
         with reaching():
             return self._registry.models()
+
+    def order_swap(self, worker: str, order: SwapOrder) -> bool:
+        """Tell a worker to serve another model. False: it is being told so already, and nothing has changed."""
+        with reaching():
+            return self._orders.give(worker, order)
+
+    def swap_report(self, order_id: UUID) -> SwapReport | None:
+        """How far the worker is with that order; None before it took it."""
+        with reaching():
+            return self._orders.report_of(order_id)
+
+    def withdraw_swap(self, worker: str, order_id: UUID) -> None:
+        """Take an order back that the worker has not taken. Nothing happens when it is gone already."""
+        with reaching():
+            self._orders.take_away(worker, order_id)
 
     def is_reachable(self) -> bool:
         try:

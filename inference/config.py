@@ -45,6 +45,7 @@ class InferenceConfig:
     log_ttl_seconds: int  # how long a log outlives its end
     metrics_port: int  # a worker's own Prometheus page, on all addresses; 0 = none
     hang_seconds: float  # a forward call that takes longer means the process is recycled
+    handover: str  # what the image before left for this one (`worker.image`); set by the worker itself alone
 
 
 class Environment:
@@ -133,4 +134,5 @@ def load(env: Mapping[str, str] | None = None) -> InferenceConfig:
         log_ttl_seconds=e.integer("LOG_TTL_SECONDS", 900, low=10, high=604_800),
         metrics_port=e.integer("WORKER_METRICS_PORT", 0, low=0, high=65_535),
         hang_seconds=e.seconds("WORKER_HANG_SECONDS", 120.0, low=1.0, high=3_600.0),
+        handover=e.text("WORKER_HANDOVER", ""),
     )

@@ -42,6 +42,16 @@ def worker(name: str) -> str:
     return f"{PREFIX}worker:{name}"
 
 
+def swap(worker: str) -> str:
+    """String that expires: the order to a worker to serve another model. It lies there until the order has ended."""
+    return f"{PREFIX}swap:{worker}"
+
+
+def swap_report(order_id: UUID) -> str:
+    """String that expires: how far the worker is with that order."""
+    return f"{PREFIX}swap-report:{order_id}"
+
+
 def kit(digest: str) -> str:
     """String: a prompt kit, by its sha256."""
     return f"{PREFIX}kit:{digest}"

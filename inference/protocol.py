@@ -384,10 +384,43 @@ class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float  # Unix seconds
     seen_at: float  # Unix seconds, by the worker's clock
     state: Literal["loading", "ready", "draining"] = "ready"
+    next_model: str = ""  # what it is changing to (`SwapOrder`): its own model is leaving, new messages go elsewhere
     notes: tuple[str, ...] = ()
     num_decoded_tokens: int = 0
     engine_idle_seconds: float = 0.0  # since the engine last finished a step while it had work; 0 when it has none
     version: int = PROTOCOL_VERSION
+
+
+class SwapOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """To one worker: serve `model` instead (a catalog name, a path there, or an address at the hub).
+
+    `timeout_seconds` is how long what waits for the old model may take to be answered, where nobody else serves it.
+    """
+
+    id: UUID
+    model: str
+    timeout_seconds: float
+    version: int = PROTOCOL_VERSION
+
+
+class SwapReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a worker is with an order; the newest replaces the one before. `sentence` says why an order ended badly.
+
+    `waiting`: the worker is the last of its old model and answers whoever waits for that. `draining`: it accepts
+    nothing more. The ends: `ready`, `refused` (nothing has changed), `called_off` (it serves the old model as before),
+    `failed` (the new model could not be loaded; it serves the old one again).
+    """
+
+    order: UUID
+    state: Literal["checking", "waiting", "draining", "loading", "ready", "refused", "called_off", "failed"]
+    model: str = ""  # the new model's catalog name, once it is known
+    num_answers: int = 0  # that are still to be written before it goes on
+    sentence: str = ""
+    version: int = PROTOCOL_VERSION
+
+    @property
+    def is_end(self) -> bool:
+        return self.state in ("ready", "refused", "called_off", "failed")
 
 
 def tool_calls_of(deltas: Iterable[Delta]) -> tuple[ToolCall, ...]:
@@ -410,7 +443,7 @@ _encoder = msgspec.json.Encoder()
 # first time at once, msgspec 0.22 crashes the process while it looks at the type's fields.
 _decoders: dict[type[msgspec.Struct], msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(kind)
-    for kind in (Event, Finish, GenerationRequest, ModelCard, SamplingParams, WorkerCard)
+    for kind in (Event, Finish, GenerationRequest, ModelCard, SamplingParams, SwapOrder, SwapReport, WorkerCard)
 }
 
 

@@ -100,6 +100,19 @@ class WaitingRoom:
     def num_waiting(self, model: str) -> int:
         return int(self._redis.zcard(keys.order(model)))
 
+    def num_unfinished(self, model: str) -> int:
+        """All that wait for the model or are being answered, by whichever worker."""
+        with self._redis.pipeline(transaction=True) as pipeline:
+            pipeline.zcard(keys.order(model))
+            pipeline.zrange(keys.LEASES, 0, -1)
+            num_waiting, leased = pipeline.execute()
+        if not leased:
+            return int(num_waiting)
+        with self._redis.pipeline(transaction=False) as pipeline:
+            for member in leased:
+                pipeline.hget(keys.generation(member.decode()), "model")
+            return int(num_waiting) + pipeline.execute().count(model.encode())
+
     def waiting_since(self, model: str) -> float | None:
         """Seconds the eldest waits; None when nobody does."""
         with self._redis.pipeline(transaction=True) as pipeline:

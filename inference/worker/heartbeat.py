@@ -25,13 +25,22 @@ class Heartbeat(TickingThread):
 
     name = "heartbeat"
 
-    def __init__(self, registry: Registry, describe: Callable[[], WorkerCard]) -> None:
+    def __init__(
+        self, registry: Registry, describe: Callable[[], WorkerCard], *, look: Callable[[], object] = lambda: None
+    ) -> None:
+        """`look` is called after each announcement: at what else lies in Redis for this worker."""
         super().__init__(HEARTBEAT_SECONDS)
         self._registry = registry
         self._describe = describe
+        self._look = look
         self.kit = b""
 
     def tick(self) -> None:
+        self.announce()
+        self._look()
+
+    def announce(self) -> None:
+        """Raises RedisError."""
         has_kit = self._registry.announce(self._describe())
         if not has_kit and self.kit:
             self._registry.store_kit(self.kit)

@@ -133,6 +133,17 @@ class Runtime:
         if self._num_seated:
             log.error("attempts_left", num_attempts=self._num_seated)
 
+    def resume(self) -> None:
+        """Claim again, after a drain that is called off."""
+        self.draining.clear()
+        self.accepts = True
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody claims or answers just now."""
+        with self._seats_changed:
+            return not self._num_seated
+
     def let_go(self, notice: Notice) -> None:
         """Before the process ends: claim nothing more, and have every attempt told to let go of its generation.
 
