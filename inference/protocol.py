@@ -172,6 +172,18 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         return msgspec.structs.replace(defaults, **mine)
 
 
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """Text that an answer begins with instead of the model's own: what an earlier answer had already said.
+
+    `is_whole`: the answer ends with it, no model is asked, and it leaves at `tokens_per_second`.
+    """
+
+    content: str = ""
+    reasoning: str = ""
+    is_whole: bool = False
+    tokens_per_second: float = 0.0  # 0 = as fast as it can be written
+
+
 class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a worker needs to answer one message. Stored in Redis until the answer is recorded.
 
@@ -183,6 +195,9 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `tools` are offered in the dialect `tool_dialect` ("": the model's own). `tool_choice` "required" makes the answer
     one or more calls, of the tool `required_tool` where that is named; "none" allows no call.
+
+    An `opening` is shown and stored as the answer's beginning; the model goes on behind it. Its tokens are not counted
+    as the answer's, neither in its usage nor against `sampling.max_tokens`.
     """
 
     id: UUID
@@ -198,6 +213,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     is_parallel: bool = True  # several calls in one answer
     tool_dialect: Literal["", "xml", "python"] = ""
     sampling: SamplingParams = SamplingParams()
+    opening: Opening | None = None
     priority: int = 0
     date: str = ""
     prompt_tokens: int = 0  # as counted before it was sent; 0 = not counted. An estimate of cost, nothing relies on it.
@@ -279,6 +295,7 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
     num_chars: int = 0
     error: ErrorFacts | None = None
     worker: str = ""
+    num_dropped_messages: int = 0  # the oldest of the path, which the model no longer saw
     decode_seconds: float = 0.0  # from the first to the last token of the last attempt
 
 
@@ -359,7 +376,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker says of the model it serves. `prompt_kit` is the key under which template and tokenizer lie."""
+    """What a worker says of the model it serves. `prompt_kit` is the key under which template and tokenizer lie;
+    `adapters` are the LoRA adapters laid over it, each with its scale."""
 
     name: str
     title: str
@@ -371,10 +389,12 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     sampling: SamplingParams = SamplingParams()
     size_bytes: int = 0
     quantization: str = ""
+    adapters: tuple[str, ...] = ()
 
 
 class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker's heartbeat. `notes` are degradations said in the open, one sentence each."""
+    """A worker's heartbeat. `degradations` say where it is less than it should be, `notes` what else is worth knowing;
+    one sentence each."""
 
     name: str
     model: ModelCard
@@ -386,6 +406,7 @@ class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
     state: Literal["loading", "ready", "draining"] = "ready"
     next_model: str = ""  # what it is changing to (`SwapOrder`): its own model is leaving, new messages go elsewhere
     notes: tuple[str, ...] = ()
+    degradations: tuple[str, ...] = ()
     num_decoded_tokens: int = 0
     engine_idle_seconds: float = 0.0  # since the engine last finished a step while it had work; 0 when it has none
     version: int = PROTOCOL_VERSION

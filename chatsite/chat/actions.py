@@ -8,8 +8,9 @@ called by views, consumers (in a thread) and `manage.py ask`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Unpack
 from uuid import UUID
 
 import structlog
@@ -19,11 +20,13 @@ from django.utils import timezone
 
 from chatsite.accounts import limits
 from chatsite.accounts.models import User, new_id
-from chatsite.chat import access, dispatch, errors
-from chatsite.chat.models import TITLE_CHARS, Conversation, Generation, Message
+from chatsite.chat import access, choosing, dispatch, errors
+from chatsite.chat.attachments import chosen, of_message, tie
+from chatsite.chat.models import TITLE_CHARS, Attachment, Conversation, Generation, Message, QueuedMessage
 from chatsite.chat.text import clean_typed, title_of
+from chatsite.chat.tuning import Tuning, checked
 from inference.errors import StoreUnavailable
-from inference.protocol import ChatMessage, GenerationRequest, Role, SamplingParams, encode
+from inference.protocol import ChatMessage, GenerationRequest, Opening, Role, SamplingParams, encode
 
 log = structlog.get_logger(__name__)
 
@@ -40,24 +43,35 @@ class Sent:
     is_repeat: bool = False
 
 
-def start_conversation(
-    user: User, *, model: str = "", system_prompt: str = "", thinking: bool | None = None
-) -> Conversation:
-    """An empty conversation. `model` "" follows the site's default.
+def start_conversation(user: User, **tuning: Unpack[Tuning]) -> Conversation:
+    """An empty conversation; what `tuning` leaves out follows the site and the model.
 
-    Raises:
-        ModelUnknown: the site neither serves nor names this model.
-        MessageTooLong: the system prompt has more characters than a message may have.
+    Raises as `tuning.checked`.
     """
-    _check_model(model)
-    system_prompt = _checked_length(clean_typed(system_prompt).strip())
-    return Conversation.objects.create(
-        owner=user,
-        model=model,
-        system_prompt=system_prompt,
-        thinking=thinking,
-        prompt_date=timezone.localdate(),
-    )
+    return Conversation.objects.create(owner=user, prompt_date=timezone.localdate(), **checked(**tuning))
+
+
+def begin(
+    user: User,
+    text: str,
+    *,
+    idempotency_key: UUID | None = None,
+    attachments: Iterable[UUID | str] = (),
+    **tuning: Unpack[Tuning],
+) -> Conversation:
+    """A conversation with its first message. The same press of Send twice, also at once, begins one.
+
+    Raises as `start_conversation` and `send_message`; nothing is left behind.
+    """
+    with transaction.atomic():
+        User.objects.select_for_update(no_key=True).get(pk=user.pk)
+        if idempotency_key is not None:
+            repeat = access.conversations_of(user).filter(messages__idempotency_key=idempotency_key).first()
+            if repeat is not None:
+                return repeat
+        begun = start_conversation(user, **tuning)
+        send_message(user, begun, text, idempotency_key=idempotency_key, attachments=attachments)
+        return begun
 
 
 def send_message(
@@ -67,16 +81,29 @@ def send_message(
     *,
     idempotency_key: UUID | None = None,
     sampling: SamplingParams = MODEL_SAMPLING,
+    opening: Opening | None = None,
+    attachments: Iterable[UUID | str] = (),
+    queued: QueuedMessage | None = None,
 ) -> Sent:
     """Add the user's message to the end of the shown path, and an answer that is being written.
 
     `idempotency_key` stands for one press of Send: a repeat returns what the first made, also when both come at once.
+    The answer begins with `opening`, where there is one. `attachments` are ids of drafts to take along. `queued` leaves
+    the queue as the message enters the conversation.
 
     Raises:
+        QueueMoved: `queued` is not what it was, or another entry of the queue has this key already.
         SendRefused: nothing was stored; the subclass says why.
         Http404: the conversation is not this user's, or no longer there.
     """
-    return _send(user, conversation, lambda fresh: fresh.leaf_id, text, idempotency_key, sampling)
+
+    def files() -> list[Attachment]:
+        return chosen(user, attachments)
+
+    return _send(
+        *(user, conversation, lambda fresh: fresh.leaf_id, text, idempotency_key, sampling, opening, files),
+        queued=queued,
+    )
 
 
 def edit(user: User, message: Message, text: str, *, idempotency_key: UUID | None = None) -> Sent:
@@ -86,7 +113,14 @@ def edit(user: User, message: Message, text: str, *, idempotency_key: UUID | Non
     """
     if message.role != Message.Role.USER:
         raise errors.NotAnAnswer
-    return _send(user, message.conversation, lambda _: message.parent_id, text, idempotency_key, MODEL_SAMPLING)
+
+    def files() -> list[Attachment]:
+        return of_message(message)  # what it was asked about stays with the question, however it is worded
+
+    return _send(
+        *(user, message.conversation, lambda _: message.parent_id, text, idempotency_key, MODEL_SAMPLING),
+        files_of_it=files,
+    )
 
 
 def retry(user: User, message: Message, *, sampling: SamplingParams = MODEL_SAMPLING) -> Sent:
@@ -97,21 +131,24 @@ def retry(user: User, message: Message, *, sampling: SamplingParams = MODEL_SAMP
         SendRefused: as for `send_message`.
         Http404: the message is not this user's, or no longer there.
     """
-    message = access.message_of(user, message.pk)
-    if message.role != Message.Role.ASSISTANT or message.parent_id is None:
-        raise errors.NotAnAnswer
-    generation = Generation.objects.filter(message=message).first()
-    if generation is not None and generation.is_active:
-        raise errors.AnswerRunning
-    conversation = message.conversation
-    _take_request(user)
-    path = access.path_of(conversation, message.parent_id)
-    turns = dispatch.messages_for(path, conversation.system_prompt)
-    request = _request(conversation, turns, sampling)
-    with transaction.atomic():
-        fresh = _lock(user, conversation)
-        _check_room(user, fresh, request.model)
-        return _answer(user, fresh, path[-1], request)
+    return _answer_again(user, _ended_answer(user, message), sampling)
+
+
+def resume(user: User, message: Message) -> Sent:
+    """Go on with an answer that was stopped, cut or broken off: a new sibling that begins with all it says.
+
+    Raises:
+        NotAnAnswer: `message` is no answer, or is still being written.
+        NothingToResume: it came to its own end, or has no text to go on from.
+        SendRefused: as for `send_message`.
+        Http404: the message is not this user's, or no longer there.
+    """
+    answer = _ended_answer(user, message)
+    generation = getattr(answer, "generation", None)
+    if generation is None or not generation.is_unfinished or not (answer.content or answer.reasoning):
+        raise errors.NothingToResume
+    opening = Opening(content=answer.content, reasoning=answer.reasoning)
+    return _answer_again(user, answer, MODEL_SAMPLING, opening)
 
 
 def stop(user: User, generation: Generation) -> None:
@@ -167,6 +204,29 @@ def delete(user: User, conversation: Conversation) -> None:
     access.conversation_of(user, conversation.pk).delete()  # each deleted generation is forgotten in Redis: see apps.py
 
 
+def _ended_answer(user: User, message: Message) -> Message:
+    message = access.message_of(user, message.pk)
+    if message.role != Message.Role.ASSISTANT or message.parent_id is None:
+        raise errors.NotAnAnswer
+    generation = Generation.objects.filter(message=message).first()
+    if generation is not None and generation.is_active:
+        raise errors.AnswerRunning
+    return message
+
+
+def _answer_again(user: User, answer: Message, sampling: SamplingParams, opening: Opening | None = None) -> Sent:
+    """Another sibling of `answer`."""
+    conversation = answer.conversation
+    _take_request(user)
+    path = access.path_of(conversation, answer.parent_id)
+    turns = dispatch.messages_for(path, conversation.system_prompt)
+    request = _request(conversation, turns, sampling, opening)
+    with transaction.atomic():
+        fresh = _lock(user, conversation)
+        _check_room(user, fresh, request.model)
+        return _answer(user, fresh, path[-1], request)
+
+
 def _send(
     user: User,
     conversation: Conversation,
@@ -174,6 +234,9 @@ def _send(
     text: str,
     idempotency_key: UUID | None,
     sampling: SamplingParams,
+    opening: Opening | None = None,
+    files_of_it: Callable[[], list[Attachment]] = list,
+    queued: QueuedMessage | None = None,
 ) -> Sent:
     text = _checked_length(clean_typed(text).strip("\n"))
     if not text.strip():
@@ -183,7 +246,8 @@ def _send(
         return repeat
     try:
         _take_request(user)
-        return _send_first(user, conversation, parent_of, text, idempotency_key, sampling)
+        files = files_of_it()  # only now: at a repeat the drafts are gone
+        return _send_first(user, conversation, parent_of, text, idempotency_key, sampling, opening, files, queued)
     except errors.SendRefused:
         if repeat := _repeat(conversation, idempotency_key):
             return repeat  # the same press came twice at once and the other was taken
@@ -197,20 +261,26 @@ def _send_first(
     text: str,
     idempotency_key: UUID | None,
     sampling: SamplingParams,
+    opening: Opening | None = None,
+    files: Sequence[Attachment] = (),
+    queued: QueuedMessage | None = None,
 ) -> Sent:
+    typed = dispatch.typed_with_files(text, files)
     while True:
         # Counting tokens takes time and may wait for Redis, so it happens before the lock; a leaf that moved meanwhile
         # means another message came first, and the request is made again on top of it.
         parent_id = parent_of(conversation)
         path = access.path_of(conversation, parent_id) if parent_id else []
         turns = dispatch.messages_for(path, conversation.system_prompt)
-        request = _request(conversation, (*turns, ChatMessage(role=Role.USER, content=text)), sampling)
+        turns = (*turns, ChatMessage(role=Role.USER, content=typed))
+        request = _request(conversation, turns, sampling, opening)
         with transaction.atomic():
             fresh = _lock(user, conversation)
             if repeat := _repeat(fresh, idempotency_key):
                 return repeat
             _check_room(user, fresh, request.model)
             if parent_of(fresh) == parent_id:
+                _leave_queue(fresh, idempotency_key, queued)
                 message = Message.objects.create(
                     conversation=fresh,
                     parent=path[-1] if path else None,
@@ -218,6 +288,7 @@ def _send_first(
                     content=text,
                     idempotency_key=idempotency_key,
                 )
+                tie(files, message)
                 return _answer(user, fresh, message, request)
         conversation = fresh
 
@@ -237,9 +308,14 @@ def _answer(user: User, conversation: Conversation, message: Message, request: G
     return Sent(message, answer, generation)
 
 
-def _request(conversation: Conversation, turns: tuple[ChatMessage, ...], sampling: SamplingParams) -> GenerationRequest:
-    model = dispatch.model_for(conversation)
-    return dispatch.request_for(new_id(), conversation, turns, model=model, sampling=sampling)
+def _request(
+    conversation: Conversation,
+    turns: tuple[ChatMessage, ...],
+    sampling: SamplingParams,
+    opening: Opening | None = None,
+) -> GenerationRequest:
+    model = choosing.choose(conversation.model).model
+    return dispatch.request_for(new_id(), conversation, turns, model=model, sampling=sampling, opening=opening)
 
 
 def _lock(user: User, conversation: Conversation) -> Conversation:
@@ -261,6 +337,15 @@ def _check_room(user: User, conversation: Conversation, model: str) -> None:
         waiting = Generation.objects.filter(status=Generation.Status.ACTIVE, model=model)
         if (num_active := waiting.count()) >= site.max_waiting:
             raise errors.SiteBusy(num_active=num_active)
+
+
+def _leave_queue(conversation: Conversation, idempotency_key: UUID | None, queued: QueuedMessage | None) -> None:
+    """Take `queued` out, as it was read; a press of Send is either a message or an entry of the queue."""
+    waiting = conversation.queued
+    if queued is not None and not waiting.filter(pk=queued.pk, content=queued.content).delete()[0]:
+        raise errors.QueueMoved
+    if idempotency_key is not None and waiting.filter(idempotency_key=idempotency_key).exists():
+        raise errors.QueueMoved
 
 
 def _repeat(conversation: Conversation, idempotency_key: UUID | None) -> Sent | None:
@@ -291,17 +376,6 @@ def _checked_length(text: str) -> str:
     if len(text) > max_chars:
         raise errors.MessageTooLong(num_chars=len(text), max_chars=max_chars)
     return text
-
-
-def _check_model(model: str) -> None:
-    if not model or model == settings.SMOLFLEET.default_model:
-        return
-    served = dispatch.served_models()
-    if served is None:  # nobody can tell: the name is kept, and waits
-        return
-    is_served = any(card.name == model for card in served)
-    if not is_served and (served or not Generation.objects.filter(model=model).exists()):
-        raise errors.ModelUnknown(model)
 
 
 def _begin(request: GenerationRequest, conversation_id: UUID) -> None:

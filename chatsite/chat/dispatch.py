@@ -18,12 +18,22 @@ import redis
 import structlog
 from django.conf import settings
 
-from chatsite.chat import notices
-from chatsite.chat.errors import InvalidSettings, ModelUnknown, PromptTooLong
-from chatsite.chat.models import Conversation, Generation, Message
+from chatsite.accounts.models import new_id
+from chatsite.chat import documents, notices
+from chatsite.chat.errors import InvalidSettings, PromptTooLong
+from chatsite.chat.models import Attachment, Conversation, Generation, Message
 from inference import errors
 from inference.client import InferenceClient
-from inference.protocol import ChatMessage, GenerationRequest, ModelCard, Role, SamplingParams, decode
+from inference.protocol import (
+    ChatMessage,
+    GenerationRequest,
+    ModelCard,
+    Opening,
+    Role,
+    SamplingParams,
+    WorkerCard,
+    decode,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -61,24 +71,6 @@ def inference_client() -> InferenceClient:
     return InferenceClient(settings.INFERENCE)
 
 
-def model_for(conversation: Conversation) -> str:
-    """The catalog name that answers here: the conversation's, the site's, the first served, or the last that answered.
-
-    The last is for a site that names none while no worker, or no Redis, is there to ask: the message waits for what
-    has answered before.
-
-    Raises:
-        ModelUnknown: none of these names one.
-    """
-    if name := conversation.model or settings.SMOLFLEET.default_model:
-        return name
-    if served := served_models():
-        return served[0].name
-    if last := Generation.objects.order_by("-pk").values_list("model", flat=True).first():
-        return last
-    raise ModelUnknown("")
-
-
 def served_models() -> list[ModelCard] | None:
     """What live workers serve; None while Redis is away and nobody can tell."""
     try:
@@ -87,11 +79,54 @@ def served_models() -> list[ModelCard] | None:
         return None
 
 
+def live_workers() -> list[WorkerCard] | None:
+    """Cards of the workers that live, by name; None while Redis is away and nobody can tell."""
+    try:
+        return _outage.unless_away(lambda client: client.workers())
+    except errors.StoreUnavailable:
+        return None
+
+
 def messages_for(path: Iterable[Message], system_prompt: str = "") -> tuple[ChatMessage, ...]:
     """What the model reads of a path whose messages carry their generations."""
     turns = [ChatMessage(role=Role.SYSTEM, content=system_prompt)] if system_prompt.strip() else []
-    turns += [ChatMessage(role=Role(m.role), content=m.content) for m in path if _is_for_the_model(m)]
+    kept = [message for message in path if _is_for_the_model(message)]
+    files = _files_of(kept)
+    turns += [ChatMessage(role=Role(m.role), content="".join((*files.get(m.pk, ()), m.content))) for m in kept]
     return tuple(turns)
+
+
+def typed_with_files(text: str, files: Iterable[Attachment]) -> str:
+    """What the model reads of a message: its files, each named and fenced, in front of what was typed."""
+    return "".join((*(documents.section(file.name, file.text) + "\n" for file in files), text))
+
+
+def tokens_of(text: str, model: str) -> int | None:
+    """How many tokens `text` is to this model; None while nobody can tell."""
+
+    def count(client: InferenceClient, content: str) -> int:
+        turns = (ChatMessage(role=Role.USER, content=content),)
+        request = GenerationRequest(id=new_id(), model=model, user_key="", messages=turns)
+        try:
+            return client.check_prompt(request).num_tokens
+        except errors.PromptTooLong as error:
+            return error.prompt_tokens
+
+    try:
+        frame = _outage.unless_away(lambda client: count(client, "."))
+        return max(1, _outage.unless_away(lambda client: count(client, "." + text)) - frame)
+    except (errors.InvalidRequest, errors.ModelNotServed, errors.StoreUnavailable):
+        return None
+
+
+def sampling_of(conversation: Conversation) -> SamplingParams:
+    """What its owner has set for the conversation; not checked."""
+    return SamplingParams(
+        temperature=conversation.temperature,
+        top_p=conversation.top_p,
+        max_tokens=conversation.max_tokens,
+        thinking_budget=conversation.thinking_budget,
+    )
 
 
 def request_for(
@@ -101,13 +136,17 @@ def request_for(
     *,
     model: str,
     sampling: SamplingParams,
+    opening: Opening | None = None,
 ) -> GenerationRequest:
     """The request of one answer, with its tokens counted where a live worker's kit is known.
+
+    `sampling` goes before the conversation's own, where both set a value.
 
     Raises:
         PromptTooLong: it does not fit that model's context; both numbers are in it.
         InvalidSettings: a sampling value is out of range, or the model's template refuses these messages.
     """
+    sampling = sampling.over(sampling_of(conversation))
     cap = settings.SMOLFLEET.max_completion_tokens
     capped = SamplingParams(max_tokens=min(sampling.max_tokens or cap, cap)).over(sampling)
     request = GenerationRequest(
@@ -119,18 +158,19 @@ def request_for(
         # is_system_shared stays False: the only system prompts there are, are people's own.
         thinking=conversation.thinking,
         sampling=capped,
+        opening=opening,
         date=conversation.prompt_date.isoformat(),
     )
     try:
         sampling.check()
-        num_tokens = _outage.unless_away(lambda client: client.check_prompt(request))
+        checked = _outage.unless_away(lambda client: client.check_prompt(request))
     except errors.PromptTooLong as error:
         raise PromptTooLong(prompt_tokens=error.prompt_tokens, limit_tokens=error.limit_tokens) from error
     except errors.InvalidRequest as error:
         raise InvalidSettings(error.message, param=error.param) from error
     except (errors.ModelNotServed, errors.StoreUnavailable):
         return request  # nobody to ask; it waits, and the worker counts again
-    return msgspec.structs.replace(request, prompt_tokens=num_tokens)
+    return msgspec.structs.replace(request, prompt_tokens=checked.num_tokens)
 
 
 def frozen_request_of(generation: Generation) -> GenerationRequest:
@@ -164,6 +204,16 @@ def tell_conversation(conversation_id: UUID, generation_id: UUID) -> None:
         _outage.unless_away(lambda client: client.redis.publish(channel, str(generation_id)))
     except (errors.StoreUnavailable, redis.RedisError):
         log.info("conversation not told", generation_id=str(generation_id))
+
+
+def _files_of(path: list[Message]) -> dict[UUID, list[str]]:
+    """The sections of the files on a path, by message, in one query."""
+    questions = [message.pk for message in path if message.role == Message.Role.USER]
+    sections: dict[UUID, list[str]] = {}
+    rows = Attachment.objects.filter(message__in=questions).order_by("pk")
+    for message_id, name, text in rows.values_list("message_id", "name", "text") if questions else ():
+        sections.setdefault(message_id, []).append(documents.section(name, text) + "\n")
+    return sections
 
 
 def _is_for_the_model(message: Message) -> bool:

@@ -3,11 +3,15 @@
 SendRefused                 code, one sentence for people, HTTP status, the numbers behind it
 ├── EmptyMessage            400  nothing but white space
 ├── MessageTooLong          413  more characters than the site takes
+├── InstructionsTooLong     413  the same of a conversation's instructions
 ├── PromptTooLong           400  more tokens than the model's context holds, with both numbers
 ├── InvalidSettings         400  a sampling value out of range, or a template that refuses the conversation
 ├── ModelUnknown            400  no such model on this site
 ├── NotAnAnswer             400  retry of something that is not a settled answer
+├── NothingToResume         400  an answer that came to its own end, or never began
 ├── AnswerRunning           409  this conversation's answer is still being written
+├── QueueMoved              409  an entry of the queue was sent, edited or removed meanwhile
+├── QueueFull               409  as many messages wait in this conversation as may
 ├── TooManyActive           429  the user has as many answers under way as one may have
 ├── TooManyRequests         429  the user asks too often; `retry_after_seconds`
 ├── ConversationFull        400  it has as many messages as one may have
@@ -48,6 +52,18 @@ class MessageTooLong(SendRefused):
         )
 
 
+class InstructionsTooLong(SendRefused):
+    code = "instructions_too_long"
+    http_status = 413
+
+    def __init__(self, *, num_chars: int, max_chars: int) -> None:
+        super().__init__(
+            f"The instructions have {num_chars:,} characters; at most {max_chars:,} fit.",
+            num_chars=num_chars,
+            max_chars=max_chars,
+        )
+
+
 class PromptTooLong(SendRefused):
     code = "prompt_too_long"
 
@@ -83,12 +99,35 @@ class NotAnAnswer(SendRefused):
         super().__init__("Only an answer that has ended can be written again.")
 
 
+class NothingToResume(SendRefused):
+    code = "nothing_to_resume"
+
+    def __init__(self) -> None:
+        super().__init__("This answer came to its end, or has no text to go on from. Retry writes another one.")
+
+
 class AnswerRunning(SendRefused):
     code = "answer_running"
     http_status = 409
 
     def __init__(self) -> None:
         super().__init__("The answer before is still being written. Stop it, or wait until it has ended.")
+
+
+class QueueMoved(SendRefused):
+    code = "queue_moved"
+    http_status = 409
+
+    def __init__(self) -> None:
+        super().__init__("This message is no longer in the queue as it was: it was sent or changed meanwhile.")
+
+
+class QueueFull(SendRefused):
+    code = "queue_full"
+    http_status = 409
+
+    def __init__(self, *, max_queued: int) -> None:
+        super().__init__(f"{max_queued} messages wait here already; that is the most.", max_queued=max_queued)
 
 
 class TooManyActive(SendRefused):

@@ -13,7 +13,7 @@ import structlog
 from django.db import transaction
 from django.utils import timezone
 
-from chatsite.chat import dispatch
+from chatsite.chat import dispatch, titles
 from chatsite.chat.models import Generation, Message
 from chatsite.chat.text import clean
 from inference.errors import EventsExpired
@@ -48,6 +48,7 @@ def record(generation_id: UUID) -> bool:
         client.forget(generation_id)  # its row was deleted while it was being written
         return False
     client.record(generation_id)
+    titles.ask_for(generation_id)
     return True
 
 
@@ -58,6 +59,9 @@ def end_from_log(generation_id: UUID, found: Log, finish: Finish) -> bool:
     with transaction.atomic():
         if _end(generation_id, finish, content):
             Message.objects.filter(generation__pk=generation_id).update(content=content, reasoning=reasoning)
+            titled = Generation.objects.filter(pk=generation_id, source=Generation.Source.TITLE).first()
+            if titled is not None:
+                titles.take(titled, content)
             log.info("recorded", generation_id=str(generation_id), reason=finish.reason, num_chars=len(content))
             return True
         return Generation.objects.filter(pk=generation_id).exists()
@@ -79,6 +83,7 @@ def _end(generation_id: UUID, finish: Finish, content: str) -> bool:
             status=STATUS_OF[finish.reason],
             finish_reason=finish.reason.value,
             cut=finish.cut,
+            num_dropped=finish.num_dropped_messages,
             error_code=clean(error.code)[:64] if error else "",
             error_message=clean(error.message) if error else "",
             is_retryable=error.retryable if error else False,

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from inference.prompt import context_window
 from inference.prompt import messages as message_rules
-from inference.prompt.chat_template import ChatTemplate
+from inference.prompt.chat_template import ChatTemplate, Segment
 from inference.prompt.kit import PromptKit
 from inference.prompt.tokenizer import Tokenizer
 from inference.prompt.tool_texts import Dialect
@@ -25,13 +25,15 @@ class Prompt:
     """`starts_thinking`: the prompt ends inside an open thought, so the answer's first tokens belong to it.
 
     The first `num_shared` tokens hold no person's text: the template's, and a system message that the request says is
-    the site's own. Their KV may serve everybody.
+    the site's own. Their KV may serve everybody. `adds_space`: a space that the answer begins with is the tokenizer's
+    and none of the answer.
     """
 
     tokens: npt.NDArray[np.int32]
     starts_thinking: bool
     num_dropped_messages: int = 0
     num_shared: int = 0
+    adds_space: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,9 @@ class _Rendered:
     tokens: list[int]
     ends_thinking_open: bool
     num_shared: int
+
+
+_Texts = dict[tuple[str, bool], list[int]]  # ids of people's texts, by text and whether it begins
 
 
 class PromptBuilder:
@@ -52,7 +57,7 @@ class PromptBuilder:
         """Raises InvalidRequest: messages or tools are not sound. PromptTooLong: not even the newest turn fits."""
         message_rules.check_tools(request)
         rendered: dict[int, _Rendered] = {}
-        texts: dict[str, list[int]] = {}
+        texts: _Texts = {}
 
         def count(messages: Sequence[ChatMessage]) -> int:
             key = len(messages)  # candidates differ in how much was dropped, so their length names them
@@ -64,11 +69,25 @@ class PromptBuilder:
             request.messages,
             count=count,
             context_tokens=self.kit.context_tokens,
-            max_tokens=request.sampling.max_tokens,
+            max_tokens=self._reply_tokens(request),
         )
         chosen = rendered[len(fitted.messages)]
         tokens = np.array(chosen.tokens, np.int32)
-        return Prompt(tokens, chosen.ends_thinking_open, fitted.num_dropped, chosen.num_shared)
+        return Prompt(
+            tokens,
+            chosen.ends_thinking_open,
+            fitted.num_dropped,
+            chosen.num_shared,
+            self.tokenizer.adds_space(chosen.tokens),
+        )
+
+    def _reply_tokens(self, request: GenerationRequest) -> int | None:
+        """Room the answer wants; a given beginning takes its own on top. None: as context_window has it."""
+        wanted, opening = request.sampling.max_tokens, request.opening
+        if opening is None or opening.is_whole:
+            return wanted
+        num_given = len(self.tokenizer.encode_text(opening.reasoning + opening.content))
+        return (wanted or context_window.DEFAULT_REPLY_TOKENS) + num_given
 
     def count(self, request: GenerationRequest) -> int:
         """Tokens of the prompt that `build` would make; raises as it does."""
@@ -78,9 +97,7 @@ class PromptBuilder:
         """How calls are written: as the request says, else as the model learnt it."""
         return request.tool_dialect or ("python" if self.kit.tools == "python" else "xml")
 
-    def _render(
-        self, request: GenerationRequest, messages: Sequence[ChatMessage], texts: dict[str, list[int]]
-    ) -> _Rendered:
+    def _render(self, request: GenerationRequest, messages: Sequence[ChatMessage], texts: _Texts) -> _Rendered:
         segments = self.template.render(
             messages,
             thinking=request.thinking,
@@ -90,15 +107,10 @@ class PromptBuilder:
         )
         tokens: list[int] = []
         num_shared: int | None = None  # not known before some person's text comes
-        for segment in segments:
+        for segment, ids in zip(segments, self._encoded(segments, texts), strict=True):
             if num_shared is None and not (segment.is_scaffold or (segment.is_system and request.is_system_shared)):
                 num_shared = len(tokens)
-            if segment.is_scaffold:
-                tokens += self.tokenizer.encode_scaffold(segment.text)
-            else:
-                if segment.text not in texts:  # a long history is rendered several times while it is cut
-                    texts[segment.text] = self.tokenizer.encode_text(segment.text)
-                tokens += texts[segment.text]
+            tokens += ids
         bos = self.kit.bos_id
         if self.kit.add_bos and bos is not None and tokens[:1] != [bos]:
             tokens.insert(0, bos)
@@ -110,3 +122,25 @@ class PromptBuilder:
         if not self.template.is_own and (request.tools or any(message.tool_calls for message in messages)):
             num_shared = 0
         return _Rendered(tokens, tags is not None and tail.endswith(tags.open), num_shared or 0)
+
+    def _encoded(self, segments: Sequence[Segment], texts: _Texts) -> list[list[int]]:
+        """Ids of each segment. People's texts go in one batch; a long history comes here several times as it is cut."""
+        scaffold: dict[int, list[int]] = {}
+        keys: dict[int, tuple[str, bool]] = {}
+        begins, space = True, ""
+        for index, segment in enumerate(segments):
+            if segment.is_scaffold:
+                text, space = segment.text, ""
+                # Vocabularies have words with the space before them, so one that leads to a text goes with it.
+                if text.endswith(" ") and index + 1 < len(segments) and not segments[index + 1].is_scaffold:
+                    text, space = text[:-1], " "
+                ids = scaffold[index] = self.tokenizer.encode_scaffold(text, begins=begins)
+                begins = self.tokenizer.begins_after(ids) if ids else begins
+            else:
+                keys[index] = space + segment.text, begins
+                begins, space = False, ""
+        for begins in (True, False):
+            missing = [text for text, own in dict.fromkeys(keys.values()) if own is begins and (text, own) not in texts]
+            found = self.tokenizer.encode_batch(missing, begins=begins)
+            texts.update(zip([(text, begins) for text in missing], found, strict=True))
+        return [scaffold[index] if index in scaffold else texts[keys[index]] for index in range(len(segments))]

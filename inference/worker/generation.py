@@ -21,6 +21,7 @@ from prometheus_client import Histogram
 from redis.exceptions import RedisError
 
 from inference import metrics
+from inference.engine.engine import Engine
 from inference.engine.sampling import SamplerPlan, seed_of
 from inference.engine.submission import Ended, Reading, Submission
 from inference.errors import EngineDied, EngineStopped, EventsExpired, InvalidRequest, StoreUnavailable
@@ -29,6 +30,7 @@ from inference.prompt.builder import Prompt
 from inference.protocol import Cut, Delta, ErrorFacts, Event, EventKind, Finish, FinishReason, TokenLogprob, Usage
 from inference.worker.answer_text import AnswerText
 from inference.worker.attempts import Arrived, Attempt, Notice
+from inference.worker.opening import Recital
 from inference.worker.publisher import PUBLISHER_MS
 from inference.worker.workbench import Workbench
 
@@ -53,7 +55,10 @@ class Generation:
         self._attempt = attempt
         self._request = attempt.request
         self._num_prompt_tokens = 0
+        self._num_dropped = 0
+        self._num_given = 0  # tokens of the answer's beginning that are not the model's
         self._num_cached: int | None = None
+        self._engine: Engine | Recital = bench.engine
         self._cut: Cut = ""  # which limit the engine's own `length` would mean
         self._is_in_engine = False
         self._is_finishing = False
@@ -95,28 +100,42 @@ class Generation:
             prompt = self._bench.model.prompts.build(self._request)
             sampling = self._bench.model.sampling_of(self._request)
             plan = SamplerPlan.of(sampling, seed=seed_of(self._attempt.generation_id))
-            self._constraint = self._bench.model.constraint_for(self._request, sampling, prompt, self._text.tokens)
+            opening = self._bench.model.opening_tokens(self._request, prompt)
+            # What the log holds of an opening is its beginning, or all of it and more.
+            generated = self._text.tokens if len(self._text.tokens) > len(opening) else opening
+            self._constraint = self._bench.model.constraint_for(self._request, sampling, prompt, generated)
         except InvalidRequest as error:
             self._finish(FinishReason.ERROR, error=ErrorFacts(code=error.code, message=error.message))
             return
         self._num_prompt_tokens = len(prompt.tokens)
+        self._num_dropped = prompt.num_dropped_messages
+        self._num_given = len(opening)
         pipeline = OutputPipeline(
             self._bench.model.token_bytes,
             think_tags=self._bench.model.think_tags_for(sampling),
             starts_thinking=prompt.starts_thinking,
             calls=self._bench.model.calls_in(self._request),
             stop=sampling.stop,
+            drops_space=prompt.adds_space,
         )
+        given = self._request.opening
+        is_recited = given is not None and given.is_whole
         room = self._bench.model.context_tokens - len(prompt.tokens)
-        max_tokens = min(sampling.max_tokens or room, room)
-        self._cut = "max_tokens" if sampling.max_tokens == max_tokens else "context"
-        # Whoever forbids the end wants every token, whatever they say.
-        loop_tokens = 0 if sampling.ignore_eos else self._bench.config.loop_tokens
+        max_tokens = min(sampling.max_tokens + len(opening) if sampling.max_tokens else room, room)
+        is_asked = sampling.max_tokens is not None and max_tokens == sampling.max_tokens + len(opening)
+        self._cut = "max_tokens" if is_asked else "context"
+        # Whoever forbids the end wants every token, whatever they say; and what is given is nobody's loop.
+        loop_tokens = 0 if sampling.ignore_eos or is_recited else self._bench.config.loop_tokens
         if sampling.logprobs is not None:
             self._text.tell_logprobs(self._bench.model.token_bytes)
         if not self._text.begin(pipeline, loop_tokens=loop_tokens):
             self._finish(FinishReason.ERROR, error=TEXT_DIFFERS)
-        elif self._text.stopped:
+            return
+        if given is not None and is_recited:
+            self._engine, max_tokens = Recital(opening, given.tokens_per_second), len(opening) + 1
+        elif len(self._text.tokens) < len(opening):
+            self._give(opening[len(self._text.tokens) :])
+        if self._text.stopped:
             self._finish(FinishReason.STOP)
         elif self._text.is_looping:
             self._finish(FinishReason.LENGTH, cut="loop")
@@ -124,6 +143,13 @@ class Generation:
             self._finish(FinishReason.LENGTH, cut=self._cut)
         else:
             self._submit(prompt, plan, max_tokens)
+
+    def _give(self, opening: list[int]) -> None:
+        """Show the given beginning, in one piece: the log then has all of it or nothing."""
+        news = [self._text.push(token) for token in opening]
+        deltas = [delta for item in news for delta in item.deltas]
+        self._has_text = bool(deltas)
+        self._bench.publisher.put_deltas(self._outbox, [token for item in news for token in item.tokens], deltas)
 
     def _submit(self, prompt: Prompt, plan: SamplerPlan, max_tokens: int) -> None:
         submission = Submission(
@@ -139,7 +165,7 @@ class Generation:
             constraint=self._constraint,
         )
         try:
-            self._bench.engine.submit(submission)
+            self._engine.submit(submission)
         except EngineStopped:
             self._hand_on()
             return
@@ -281,6 +307,7 @@ class Generation:
             num_chars=self._text.num_chars,
             error=error,
             worker=self._bench.config.worker_name,
+            num_dropped_messages=self._num_dropped,
             decode_seconds=self._last_token_at - self._first_token_at,
         )
         self._bench.publisher.finish(self._outbox, finish, last.deltas, tokens=last.tokens, logprobs=last.logprobs)
@@ -343,7 +370,7 @@ class Generation:
 
     def _leave_engine(self) -> None:
         if self._is_in_engine:
-            self._bench.engine.cancel(self._attempt.key)
+            self._engine.cancel(self._attempt.key)
 
     def _await_notice(self) -> Notice:
         """FINISHED or LOST, one of which the publisher always gives once a finish was put."""
@@ -365,11 +392,12 @@ class Generation:
             self._is_in_engine = not isinstance(item, Ended)
 
     def _usage_now(self) -> Usage:
+        num_own = max(0, len(self._text.tokens) - self._num_given)
         return Usage(
             prompt_tokens=self._num_prompt_tokens,
             cached_tokens=min(self._num_cached or 0, self._num_prompt_tokens),
-            completion_tokens=len(self._text.tokens),
-            reasoning_tokens=self._text.num_reasoning_tokens,
+            completion_tokens=num_own,
+            reasoning_tokens=min(self._text.num_reasoning_tokens, num_own),
         )
 
     def _hint(self, what: str, send: Callable[[T], None], about: T) -> None:

@@ -26,6 +26,7 @@ from inference.output.tool_calls import OPEN, ToolCallParser
 from inference.prompt.builder import Prompt, PromptBuilder
 from inference.protocol import GenerationRequest, SamplingParams
 from inference.waiting_room import WaitingRoom
+from inference.worker.opening import opening_tokens
 from inference.worker.publisher import Publisher
 
 
@@ -116,6 +117,11 @@ class Served:
             except EngineError as error:
                 raise InvalidRequest("The answer written so far is no call as asked for.", param="tools") from error
         return constraint
+
+    def opening_tokens(self, request: GenerationRequest, prompt: Prompt) -> list[int]:
+        """What the answer begins with, where that is given."""
+        tags = self.think_tags_for(request.sampling)
+        return opening_tokens(request.opening, self.prompts.tokenizer, tags, starts_thinking=prompt.starts_thinking)
 
     def think_tags_for(self, sampling: SamplingParams) -> ThinkTags | None:
         """What parts thoughts from content; None where all is content. JSON is: a tag in it is a string's text."""

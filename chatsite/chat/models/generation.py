@@ -81,3 +81,10 @@ class Generation(models.Model):
     @property
     def is_active(self) -> bool:
         return self.status == self.Status.ACTIVE
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Ended, but not by the model's own decision: there is more to say. A loop is not worth going on with."""
+        if self.status in (self.Status.STOPPED, self.Status.FAILED):
+            return True
+        return self.status == self.Status.DONE and self.finish_reason == "length" and self.cut != "loop"

@@ -52,6 +52,14 @@ class Attachment(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="attachments")
     message = models.ForeignKey(Message, null=True, blank=True, on_delete=models.CASCADE, related_name="attachments")
+    draft_of = models.ForeignKey(
+        Conversation,
+        null=True,
+        blank=True,
+        on_delete=models.CASCADE,
+        related_name="draft_files",
+        help_text="Where it waits to be sent; none: in a conversation that has not begun.",
+    )
     name = models.CharField(max_length=FILE_NAME_CHARS)
     media_type = models.CharField(max_length=100)
     text = models.TextField()
@@ -97,16 +105,24 @@ class Feedback(models.Model):
 
 
 class QueuedMessage(models.Model):
-    """A message typed while an answer was being written. It is sent when that answer is done, the eldest first."""
+    """A message typed while an answer was being written. It is sent when that answer is done, the eldest first.
+
+    `is_next` goes before the eldest, and also when the answer before it was stopped or failed. With a `refusal` it
+    waits: until `try_again_at`, or, without that, for a person.
+    """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     conversation = models.ForeignKey(Conversation, on_delete=models.CASCADE, related_name="queued")
     content = models.TextField()
     idempotency_key = models.UUIDField(null=True, blank=True, editable=False)
+    attachment_ids = models.JSONField(default=list, blank=True, help_text="Drafts that go with it.")
+    is_next = models.BooleanField(default=False, db_default=False)
+    refusal = models.TextField(blank=True, default="", db_default="", help_text="Why it could not be sent.")
+    try_again_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
-        ordering = ("id",)
+        ordering = ("-is_next", "id")
         constraints = [
             models.UniqueConstraint(
                 fields=("conversation", "idempotency_key"),
