@@ -16,7 +16,6 @@ from tests.fleet import Fleet, Viewed, wait_for
 pytestmark = [pytest.mark.e2e, pytest.mark.model, pytest.mark.timeout(600)]
 
 STORY = "Write a long story about a lighthouse keeper and the sea. Write at least twenty paragraphs."
-NUM_KILLS = 10
 SERVICES = {"postgres", "redis", "site_worker", "worker"}
 KILL_AT_WORDS = 30  # about 40 tokens of this model's prose
 
@@ -43,9 +42,10 @@ def is_whole(viewed: Viewed) -> bool:
     return True
 
 
-def test_killed_worker_at_token_40_ten_times_loses_and_repeats_nothing(fleet: Fleet) -> None:
+@pytest.mark.parametrize("num_kills", [3, pytest.param(10, marks=pytest.mark.slow)])
+def test_killed_worker_at_token_40_again_and_again_loses_and_repeats_nothing(fleet: Fleet, num_kills: int) -> None:
     alice = fleet.person()
-    for number in range(NUM_KILLS):
+    for number in range(num_kills):
         _, generation = alice.send(f"{STORY} Chapter {number}.")
         viewed = alice.watch(generation, lambda seen: seen.worker and len(seen.content.split()) >= KILL_AT_WORDS)
         victim = viewed.worker
