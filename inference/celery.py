@@ -68,10 +68,13 @@ def configure(app: Celery, config: InferenceConfig) -> Celery:
 
 def producer(config: InferenceConfig) -> Celery:
     """An app that only sends, for a client whose settings are not the process's own."""
-    return configure(Celery("smolfleet-client", set_as_current=False), config)
+    return configure(Celery("smolfleet-client", set_as_current=False, fixups=()), config)
 
 
-app = configure(Celery("smolfleet-worker", set_as_current=False, include=["inference.worker.tasks"]), load())
+# No fixups: beside the site on one machine, Celery would import all of Django into a GPU worker.
+app = configure(
+    Celery("smolfleet-worker", set_as_current=False, include=["inference.worker.tasks"], fixups=()), load()
+)
 
 
 def ring(model: str, *, app: Celery = app) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -62,3 +63,24 @@ def test_web_holds_no_model_and_worker_no_site() -> None:
 def test_locks_name_no_index() -> None:
     for path in (ROOT / "requirements").iterdir():
         assert "://" not in path.read_text(), path
+
+
+LOADED_AT_A_WORKERS_START = """
+import sys
+from celery import signals
+from inference.celery import app
+import inference.worker.lifecycle
+
+signals.import_modules.send(sender=app)
+signals.worker_init.send(sender=None)
+print([name for name in sys.modules if name.partition(".")[0] == "chatsite"])
+"""
+
+
+def test_a_gpu_worker_beside_the_site_loads_nothing_of_it() -> None:
+    """Celery looks for a Django project by the environment, which both processes of one machine may share."""
+    env = {**os.environ, "DJANGO_SETTINGS_MODULE": "chatsite.settings"}
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED_AT_A_WORKERS_START], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
