@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: help install up test check format lock bench soak
+.PHONY: help install up test check format lock bench soak screenshots
 
 help:
 	@echo "make install   the virtual environment $(VENV) and everything in it"
@@ -16,6 +16,7 @@ help:
 	@echo "make format    let ruff format and fix"
 	@echo "make lock      compile requirements/*.txt afresh (needs uv)"
 	@echo "make bench     ours beside llama.cpp's own programs         (ARGS='--model smollm3-3b --concurrency 1,8,32')"
+	@echo "make screenshots  pictures of the page into docs/screenshots (needs Chromium)"
 	@echo "make soak      what takes long: 5,000 requests, hundreds of thousands of random inputs"
 
 install:
@@ -49,6 +50,9 @@ lock:
 # Builds llama-batched-bench and llama-server once, into STATE_DIR, with the same CMAKE_ARGS.
 bench: install
 	@$(BIN)/python -m inference.bench compare $(ARGS)
+
+screenshots: install
+	@$(BIN)/python -m tests.browser.screenshots $(ARGS)
 
 soak: install
 	@$(BIN)/python -m pytest -m slow $(ARGS)
