@@ -13,11 +13,12 @@ import re
 import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from inference import gguf_header, hub, servable
+from inference import adapter, gguf_header, hub, servable
+from inference.adapter import AppliedAdapter
 from inference.config import InferenceConfig
 from inference.errors import ConfigError, InferenceError, ModelFileError
 from inference.gguf_header import GgufHeader
@@ -25,14 +26,21 @@ from inference.prompt.kit import ThinkTags
 from inference.protocol import SamplingParams
 
 SHIPPED_FILE = Path(__file__).with_name("models.toml")
+TEMPLATES = Path(__file__).parent / "prompt" / "templates"
+FALLBACK_TEMPLATE = "chatml.jinja"  # of a file that brings none; the loader says so
 PREFERRED, FALLBACK = "smollm3-3b", "smollm2-135m"
 PATH_CONTEXT_TOKENS, PATH_SLOTS = 8192, 8  # of a model that is given as a path
+FILES_OWN = "gguf"  # as `template`: the one inside the model file
+MAX_SCALE = 10  # of an adapter, either way
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 # [owner/]repo:[folder/]file.gguf[@revision]
 _HUB_ADDRESS = re.compile(
     r"((?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*):(\w[\w.-]*(?:/\w[\w.-]*)*\.gguf)(?:@([\w./-]+))?"
 )
+
+
+S = TypeVar("S", bound="Source")
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,6 +63,12 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return ""
 
 
+class Adapter(Source, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A LoRA adapter that is laid over the model's weights, `scale` times."""
+
+    scale: float = 1.0
+
+
 class _EntryForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     title: str
     source: Source
@@ -66,6 +80,7 @@ class _EntryForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     thinking: ThinkTags | None = None
     tools: str = ""
     template: str = ""
+    adapters: tuple[Adapter, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +98,14 @@ class CatalogEntry:
     thinking: ThinkTags | None = None
     tools: str = ""
     template: str = ""
+    adapters: tuple[Adapter, ...] = ()
     notes: tuple[str, ...] = ()
     is_bare: bool = False  # only an address: the rest comes from the header once the file is here (`completed`)
+
+    @property
+    def own_template(self) -> str:
+        """The file of ours that replaces the template inside the model file; "" where that one is used."""
+        return "" if self.template == FILES_OWN else self.template
 
 
 class Catalog:
@@ -126,9 +147,15 @@ class Catalog:
             f"not {model!r}."
         )
 
-    def resolve(self, entry: CatalogEntry) -> Path:
+    def resolve(self, entry: CatalogEntry) -> GgufHeader:
         """As the function `resolve`, with this catalog's `model_dir`."""
         return resolve(entry, model_dir=str(self._model_dir or ""))
+
+    def fetch(self, entry: CatalogEntry) -> GgufHeader:
+        """As `resolve`, the entry's adapters included."""
+        header = self.resolve(entry)
+        resolve_adapters(entry, header, model_dir=str(self._model_dir or ""))
+        return header
 
     def _choose(self) -> CatalogEntry:
         preferred = self._localized(self.entries[PREFERRED])
@@ -142,11 +169,15 @@ class Catalog:
         return replace(fallback, notes=(note,))
 
     def _localized(self, entry: CatalogEntry) -> CatalogEntry:
-        """The entry with its file in `model_dir` as source, where it lies there."""
-        if self._model_dir is None or not entry.source.hub:
-            return entry
-        here = self._model_dir / Path(entry.source.file).name
-        return replace(entry, source=Source(path=str(here), sha256=entry.source.sha256)) if here.is_file() else entry
+        """The entry with its files in `model_dir` as sources, where they lie there."""
+
+        def local(source: S) -> S:
+            if self._model_dir is None or not source.hub:
+                return source
+            here = self._model_dir / Path(source.file).name
+            return _at(source, here) if here.is_file() else source
+
+        return replace(entry, source=local(entry.source), adapters=tuple(map(local, entry.adapters)))
 
 
 def entry_of_path(path: Path) -> CatalogEntry:
@@ -202,27 +233,48 @@ def is_at_hand(source: Source) -> bool:
     return hub.cached(_wanted(source)) is not None
 
 
-def resolve(entry: CatalogEntry, *, model_dir: str = "") -> Path:
-    """The checked model file of `entry`, downloaded (into `model_dir`, if given) when it is not here yet.
+def resolve(entry: CatalogEntry, *, model_dir: str = "") -> GgufHeader:
+    """The checked header of the model file of `entry`, which is downloaded (into `model_dir`, if given) when it is not
+    here yet. Reading a header takes 0.3 s for a large vocabulary, so it is handed over rather than read again.
 
     Raises:
         ModelFileError: missing, cut, no GGUF, not servable, of a wrong sha256, or not to be had; one sentence says why.
     """
-    source = entry.source
+    path = _find(entry.source, f"The model {entry.name}", model_dir)
+    header = gguf_header.read(path)
+    servable.check(header)  # says what is wrong with it, if anything is
+    _check_sha256(entry.source, path)
+    return header
+
+
+def resolve_adapters(entry: CatalogEntry, base: GgufHeader, *, model_dir: str = "") -> tuple[AppliedAdapter, ...]:
+    """The checked adapters of `entry`, whose model has the header `base`. Downloads as `resolve` does.
+
+    Raises:
+        ModelFileError: as `resolve`, and where an adapter is not one for this model.
+    """
+    found = []
+    for number, source in enumerate(entry.adapters, 1):
+        path = _find(source, f"Adapter {number} of {entry.name}", model_dir)
+        found.append(adapter.check(gguf_header.read(path), base, source.scale))
+        _check_sha256(source, path)
+    return tuple(found)
+
+
+def _find(source: Source, what: str, model_dir: str) -> Path:
+    """Where the file lies, after a download if need be; not looked at yet."""
     if source.path:
-        path = Path(source.path).expanduser()
-    elif source.package:
+        return Path(source.path).expanduser()
+    if source.package:
         found = _package_file(source)
         if found is None:
-            raise ModelFileError(
-                f"The model {entry.name} comes with the Python package {source.package}, which is not installed here.",
-                model=entry.name,
-            )
-        path = found
-    else:
-        wanted = _wanted(source)
-        path = hub.cached(wanted) or hub.fetch(wanted, folder=Path(model_dir).expanduser() if model_dir else None)
-    servable.check(gguf_header.read(path))  # says what is wrong with it, if anything is
+            raise ModelFileError(f"{what} comes with the Python package {source.package}, which is not installed here.")
+        return found
+    wanted = _wanted(source)
+    return hub.cached(wanted) or hub.fetch(wanted, folder=Path(model_dir).expanduser() if model_dir else None)
+
+
+def _check_sha256(source: Source, path: Path) -> None:
     # The hub's cache names a blob by its sha256; hashing 2 GB again at each start would only cost seconds.
     if source.sha256 and path.resolve().name != source.sha256:
         actual = _sha256(path)
@@ -231,7 +283,10 @@ def resolve(entry: CatalogEntry, *, model_dir: str = "") -> Path:
                 f"The model file {path} is not the one expected: its sha256 is {actual}, not {source.sha256}.",
                 path=str(path),
             )
-    return path
+
+
+def _at(source: S, path: Path) -> S:
+    return msgspec.structs.replace(source, hub="", file="", revision="main", path=str(path))
 
 
 def _wanted(source: Source) -> hub.Wanted:
@@ -284,10 +339,18 @@ def _entry(path: Path, name: str, table: object) -> CatalogEntry:
     problem = form.source.problem()
     if problem:
         raise bad(problem)
+    for number, source in enumerate(form.adapters, 1):
+        if problem := source.problem():
+            raise bad(f"adapter {number}: {problem.removeprefix('its ')}")
+        if not -MAX_SCALE <= source.scale <= MAX_SCALE:  # refuses NaN too
+            raise bad(f"adapter {number}: scale must be between -{MAX_SCALE} and {MAX_SCALE}, not {source.scale}")
     if not 256 <= form.context_tokens <= 1_048_576 or not 1 <= form.slots <= 256:
         raise bad("context_tokens must be 256 to 1048576 and slots 1 to 256")
     if form.kv_type not in ("f16", "q8_0", "q4_0"):
         raise bad(f"kv_type must be f16, q8_0 or q4_0, not {form.kv_type!r}")
-    if form.tools not in ("", "hermes"):
-        raise bad(f"tools must be hermes or empty, not {form.tools!r}")
+    if form.tools not in ("", "hermes", "python"):
+        raise bad(f"tools must be hermes, python or empty, not {form.tools!r}")
+    if form.template not in ("", FILES_OWN) and not (TEMPLATES / Path(form.template).name).is_file():
+        known = ", ".join(sorted(path.name for path in TEMPLATES.glob("*.jinja")))
+        raise bad(f"template must be {FILES_OWN} or one of {known}, not {form.template!r}")
     return CatalogEntry(name=name, **{f: getattr(form, f) for f in form.__struct_fields__})

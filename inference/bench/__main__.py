@@ -180,7 +180,7 @@ def compare(args: argparse.Namespace) -> tuple[list[dict[str, Any]], list[dict[s
     """(best rows, all rows) of ours beside llama.cpp's."""
     from inference.bench import llama_cpp
     from inference.bench.compare import SYSTEMS, Comparison
-    from inference.llama import device, vocab
+    from inference.llama import device
 
     settings = config.load({**os.environ, **({"MODEL": args.model} if args.model else {})})
     entry = catalog.Catalog.of(settings).entry(settings.model)
@@ -193,7 +193,7 @@ def compare(args: argparse.Namespace) -> tuple[list[dict[str, Any]], list[dict[s
     except ValueError:
         raise ConfigError("compare takes one length for all prompts and one for all answers.") from None
     form = llama_cpp.RunForm(
-        model=catalog.resolve(entry),
+        model=catalog.resolve(entry).path,
         concurrencies=tuple(sorted(_numbers(args.concurrency, "--concurrency", int))),
         prompt_tokens=prompt_tokens,
         max_tokens=max_tokens,
@@ -212,7 +212,7 @@ def compare(args: argparse.Namespace) -> tuple[list[dict[str, Any]], list[dict[s
         systems=systems,
         base_url=args.base_url,
         api_key=args.api_key,
-        template=vocab.TEMPLATES / entry.template if entry.template else None,
+        template=catalog.TEMPLATES / entry.own_template if entry.own_template else None,
     )
     return comparison.run(lambda line: print(line, file=sys.stderr, flush=True))
 

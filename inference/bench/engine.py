@@ -11,7 +11,7 @@ import queue
 import random
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -304,9 +304,12 @@ class _KnownTexts(Tokenizer):
         super().__init__(kit)
         self.ids: dict[str, list[int]] = {}
 
-    def encode_text(self, text: str) -> list[int]:
+    def encode_text(self, text: str, *, begins: bool = True) -> list[int]:
         known = self.ids.get(text)
-        return super().encode_text(text) if known is None else known
+        return super().encode_text(text, begins=begins) if known is None else known
+
+    def encode_batch(self, texts: Sequence[str], *, begins: bool = True) -> list[list[int]]:
+        return [self.encode_text(text, begins=begins) for text in texts]
 
 
 def rss_anon_mb() -> float:

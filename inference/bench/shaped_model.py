@@ -8,37 +8,24 @@ the real file cannot be had; `gguf`, a development dependency, is needed.
 
 from __future__ import annotations
 
-import itertools
 import math
-import re
-import string
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from inference.bench.workload import WORDS
+from inference.bench import shaped_vocabulary
+from inference.bench.shaped_vocabulary import Vocabulary
 from inference.errors import ConfigError
+from inference.prompt.kit import SENTENCEPIECE
 
 BLOCK_VALUES = 256  # of Q4_K and Q6_K alike
 BLOCK_BYTES = {"Q4_K": 144, "Q6_K": 210}
 POOL_BLOCKS = 131_101  # odd: rows that are cut from it one after the other all differ, 128,256 of them too
 LOGIT_SPREAD = 2.5  # standard deviation: sharp enough to be a choice, flat enough for a sampler to have work
-NUM_SPECIAL = 256
-
-# The last 256 ids, in SmolLM3's places; those between are reserved.
-CONTROL = {0: "<|begin_of_text|>", 1: "<|end_of_text|>", 4: "<|pad|>", 11: "<|im_start|>", 12: "<|im_end|>"}
-USER_DEFINED = {
-    2: "<think>",
-    3: "</think>",
-    13: "<tool_response>",
-    14: "</tool_response>",
-    15: "<tool_call>",
-    16: "</tool_call>",
-}
 
 # ChatML, for the copy inside the file; the catalog's override replaces it where it applies.
 TEMPLATE = (
@@ -46,12 +33,6 @@ TEMPLATE = (
     "{{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' -}}"
     "{%- endfor -%}{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}"
 )
-
-_TEMPLATE_FILE = Path(__file__).parents[1] / "prompt" / "templates" / "smollm3.jinja"
-_CORPUS = (
-    "the quick brown fox jumps over the lazy dog and then the other dogs think about this thing in the morning light "
-    "system user assistant 123 456 2026 it's I'll we're don't naïve Zürich こんにちは 你好 Привет "
-).split()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +54,8 @@ class Shape:
             raise ConfigError(f"width and ffn must be multiples of {BLOCK_VALUES}, not {self.width} and {self.ffn}.")
         if self.width % self.heads or self.heads % self.kv_heads:
             raise ConfigError(f"heads ({self.heads}) must divide the width, and kv_heads ({self.kv_heads}) the heads.")
-        if self.vocab < NUM_SPECIAL * 4:
-            raise ConfigError(f"vocab must be at least {NUM_SPECIAL * 4}, not {self.vocab}.")
+        if self.vocab < shaped_vocabulary.NUM_SPECIAL * 4:
+            raise ConfigError(f"vocab must be at least {shaped_vocabulary.NUM_SPECIAL * 4}, not {self.vocab}.")
 
     @property
     def kv_width(self) -> int:
@@ -134,45 +115,6 @@ def _is_finer(layer: int, layers: int) -> bool:
     return layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2
 
 
-def vocabulary(size: int) -> tuple[list[str], list[str]]:
-    """`size` tokens without the special ones, and their merges.
-
-    Bytes first, then known words built up from the left, then letters upon letters until it is full. Words with the
-    space before them come before all else, so that each of a benchmark's words is one token.
-    """
-    alphabet = _byte_alphabet()
-    tokens, merges, known = list(alphabet), [], set(alphabet)
-
-    def merge(left: str, letter: str) -> None:
-        if left + letter not in known and len(tokens) < size:
-            known.add(left + letter)
-            tokens.append(left + letter)
-            merges.append(f"{left} {letter}")
-
-    template_words = re.findall(r"[A-Za-z]+", _TEMPLATE_FILE.read_text(encoding="utf-8"))
-    for text in [*(" " + word for word in (*WORDS, *_CORPUS, *template_words)), *_CORPUS]:
-        letters = [alphabet[b] for b in text.encode()]
-        for end in range(1, len(letters)):
-            merge("".join(letters[:end]), letters[end])
-    small, space = string.ascii_lowercase, alphabet[ord(" ")]
-    for length in itertools.count(1):
-        for left in map("".join, itertools.product((space, *small), *[small] * (length - 1))):
-            if len(tokens) == size:
-                return tokens, merges
-            if left in known:
-                for letter in small:
-                    merge(left, letter)
-    raise AssertionError("letters do not end")
-
-
-def _byte_alphabet() -> list[str]:
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    table = {b: chr(b) for b in printable}
-    for index, byte in enumerate(b for b in range(256) if b not in table):
-        table[byte] = chr(256 + index)
-    return [table[b] for b in range(256)]
-
-
 class BlockPool:
     """Random blocks of one quantized type, made once and handed out again and again from another place."""
 
@@ -203,8 +145,20 @@ class BlockPool:
             start = 0
 
 
-def write(path: Path, shape: Shape = TINY, *, seed: int = 7, pre: str = "smaug-bpe", template: str = TEMPLATE) -> Path:
+def write(
+    path: Path,
+    shape: Shape = TINY,
+    *,
+    seed: int = 7,
+    pre: str = "smaug-bpe",
+    template: str = TEMPLATE,
+    vocabulary: Vocabulary | None = None,
+    architecture: str = "smollm3",
+) -> Path:
     """Write a model to `path` and return it. Memory stays flat whatever its size.
+
+    `vocabulary` None is SmolLM3's kind; another one sets the size of the model's, whatever `shape` says. An
+    `architecture` is one whose tensors are named alike, as "llama".
 
     Raises:
         ConfigError: the package gguf is not installed.
@@ -213,9 +167,11 @@ def write(path: Path, shape: Shape = TINY, *, seed: int = 7, pre: str = "smaug-b
         import gguf
     except ImportError:
         raise ConfigError("Writing a model needs the Python package gguf, which is not installed here.") from None
+    vocabulary = vocabulary or shaped_vocabulary.smollm3(shape.vocab)
+    shape = replace(shape, vocab=len(vocabulary.tokens))
     unfinished = path.with_name(path.name + ".part")
-    writer = gguf.GGUFWriter(unfinished, "smollm3")
-    _add_metadata(writer, shape, pre, template)
+    writer = gguf.GGUFWriter(unfinished, architecture)
+    _add_metadata(writer, shape, pre, template, vocabulary)
     for tensor in tensors(shape):
         kind = gguf.GGMLQuantizationType[tensor.kind]
         form = (tensor.columns,) if tensor.kind == "F32" else (tensor.rows, tensor.num_bytes // tensor.rows)
@@ -243,16 +199,9 @@ def write(path: Path, shape: Shape = TINY, *, seed: int = 7, pre: str = "smaug-b
     return path
 
 
-def _add_metadata(writer: Any, shape: Shape, pre: str, template: str) -> None:
+def _add_metadata(writer: Any, shape: Shape, pre: str, template: str, vocabulary: Vocabulary | None = None) -> None:
     import gguf
 
-    tokens, merges = vocabulary(shape.vocab - NUM_SPECIAL)
-    first = len(tokens)
-    names = CONTROL | USER_DEFINED
-    tokens += [names.get(i, f"<|reserved_special_token_{i}|>") for i in range(NUM_SPECIAL)]
-    types = [gguf.TokenType.NORMAL] * first
-    types += [gguf.TokenType.USER_DEFINED if i in USER_DEFINED else gguf.TokenType.CONTROL for i in range(NUM_SPECIAL)]
-    ids = {name: first + i for i, name in names.items()}
     writer.add_name(next((f"Random {name}" for name, known in SHAPES.items() if known == shape), "Random SmolLM3"))
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_K_M)
     writer.add_context_length(shape.context_tokens)
@@ -264,14 +213,24 @@ def _add_metadata(writer: Any, shape: Shape, pre: str, template: str) -> None:
     writer.add_rope_freq_base(5_000_000.0)
     writer.add_rope_dimension_count(shape.width // shape.heads)
     writer.add_layer_norm_rms_eps(1e-6)
-    writer.add_vocab_size(len(tokens))
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(pre)
-    writer.add_token_list(tokens)
-    writer.add_token_types(types)
-    writer.add_token_merges(merges)
-    writer.add_bos_token_id(ids["<|begin_of_text|>"])
-    writer.add_eos_token_id(ids["<|im_end|>"])
-    writer.add_pad_token_id(ids["<|pad|>"])
-    writer.add_add_bos_token(False)
+    _add_vocabulary(writer, vocabulary or shaped_vocabulary.smollm3(shape.vocab), pre)
     writer.add_chat_template(template)
+
+
+def _add_vocabulary(writer: Any, vocabulary: Vocabulary, pre: str) -> None:
+    ids = {token: i for i, token in enumerate(vocabulary.tokens)}
+    writer.add_vocab_size(len(ids))
+    writer.add_tokenizer_model(vocabulary.model)
+    writer.add_token_list(vocabulary.tokens)
+    writer.add_token_types(vocabulary.types)
+    if vocabulary.model == SENTENCEPIECE:
+        writer.add_tokenizer_pre("default")
+        writer.add_token_scores(vocabulary.scores)
+        writer.add_add_space_prefix(vocabulary.adds_space)
+    else:
+        writer.add_tokenizer_pre(pre)
+        writer.add_token_merges(vocabulary.merges)
+    writer.add_bos_token_id(ids[vocabulary.bos])
+    writer.add_eos_token_id(ids[vocabulary.eos])
+    writer.add_pad_token_id(ids[vocabulary.pad])
+    writer.add_add_bos_token(vocabulary.adds_bos)

@@ -7,20 +7,19 @@ published documents contradict each other on all of them. Vocabulary calls are r
 from __future__ import annotations
 
 import ctypes
+from array import array
 from pathlib import Path
 from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
 from inference import gguf_header
-from inference.catalog import CatalogEntry
+from inference.catalog import FALLBACK_TEMPLATE, TEMPLATES, CatalogEntry
 from inference.errors import ModelFileError
 from inference.gguf_header import GgufHeader
 from inference.llama.native_log import last_words, quiet
-from inference.prompt.kit import PromptKit, TokenType
-from inference.prompt.tokenizer import Tokenizer, check_supported
-
-TEMPLATES = Path(__file__).parents[1] / "prompt" / "templates"
+from inference.prompt.kit import SENTENCEPIECE, PromptKit, TokenType
+from inference.prompt.tokenizer import BREAKER, Tokenizer, check_supported
 
 # Mixed scripts, digits, spaces, contractions and emoji: where byte-level BPE implementations have differed.
 PROBE_TEXT = (
@@ -82,22 +81,26 @@ class Vocabulary:
             room = -size
 
 
-def kit_of(path: Path, entry: CatalogEntry, *, model: Any | None = None, context_tokens: int = 0) -> PromptKit:
-    """The prompt kit of a model file; `model` None opens the file's vocabulary for it (0.1 to 0.5 s).
+def kit_of(
+    source: Path | GgufHeader, entry: CatalogEntry, *, model: Any | None = None, context_tokens: int = 0
+) -> PromptKit:
+    """The prompt kit of a model file, or of one whose header was read already.
+
+    `model` None opens the file's vocabulary for it (0.1 to 0.5 s).
 
     Raises:
         ModelFileError: not a usable GGUF, or a tokenizer or template that cannot be rebuilt here.
     """
-    header = gguf_header.read(path)
+    header = source if isinstance(source, GgufHeader) else gguf_header.read(source)
     check_supported(header.text("tokenizer.ggml.model"), header.text("tokenizer.ggml.pre", "default"))
     if model is not None:
         return _kit(header, entry, Vocabulary(model), context_tokens or entry.context_tokens)
     quiet()
     params = lib.llama_model_default_params()
     params.vocab_only = True
-    opened = lib.llama_model_load_from_file(str(path).encode(), params)
+    opened = lib.llama_model_load_from_file(str(header.path).encode(), params)
     if not opened:
-        raise ModelFileError(f"llama.cpp cannot open {path}: {last_words()}", path=str(path))
+        raise ModelFileError(f"llama.cpp cannot open {header.path}: {last_words()}", path=str(header.path))
     try:
         return _kit(header, entry, Vocabulary(opened), context_tokens or entry.context_tokens)
     finally:
@@ -113,12 +116,16 @@ def _kit(header: GgufHeader, entry: CatalogEntry, vocabulary: Vocabulary, contex
     end_tokens = vocabulary.end_tokens()
     if not end_tokens:
         raise ModelFileError(f"{header.path} has no token that ends an answer.", path=str(header.path))
+    kind = header.text("tokenizer.ggml.model")
     return PromptKit(
         model=entry.name,
         pre_tokenizer=header.text("tokenizer.ggml.pre", "default"),
         tokens=tuple(tokens),
         token_types=vocabulary.token_types(),
         merges=tuple(header.strings("tokenizer.ggml.merges")),
+        tokenizer=kind,
+        scores=_scores(header, len(tokens)) if kind == SENTENCEPIECE else b"",
+        adds_space=kind == SENTENCEPIECE and header.get("tokenizer.ggml.add_space_prefix", bool) is not False,
         chat_template=_template(header, entry),
         context_tokens=context_tokens,
         bos_id=vocabulary.bos_id,
@@ -132,25 +139,28 @@ def _kit(header: GgufHeader, entry: CatalogEntry, vocabulary: Vocabulary, contex
     )
 
 
+def _scores(header: GgufHeader, num_tokens: int) -> bytes:
+    """As PromptKit has them; where the file gives none, all are alike."""
+    values = header.get("tokenizer.ggml.scores", list) or [0.0] * num_tokens
+    return array("f", values[:num_tokens]).tobytes()
+
+
 def _template(header: GgufHeader, entry: CatalogEntry) -> str:
-    if entry.template:
-        path = TEMPLATES / Path(entry.template).name
-        try:
-            return path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise ModelFileError(f"The template {entry.template} of {entry.name} cannot be read.") from error
-    template = header.text("tokenizer.chat_template")
-    if not template:
-        raise ModelFileError(
-            f"{header.path} has no chat template; name one in the catalog entry.", path=str(header.path)
-        )
-    return template
+    override = entry.own_template
+    if not override and (own := header.text("tokenizer.chat_template")):
+        return own
+    path = TEMPLATES / Path(override or FALLBACK_TEMPLATE).name
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ModelFileError(f"The template {entry.template} of {entry.name} cannot be read.") from error
 
 
 def mismatch(kit_tokenizer: Tokenizer, vocabulary: Vocabulary) -> str:
     """ "" when both tokenizers agree on the probe text, else one sentence saying where they part."""
-    ours = kit_tokenizer.encode_text(PROBE_TEXT)
-    theirs = vocabulary.tokenize(PROBE_TEXT, parse_special=False)
+    probe = kit_tokenizer.broken(PROBE_TEXT).replace(BREAKER, " ")  # Gemma has <b> as a token
+    ours = kit_tokenizer.encode_text(probe)
+    theirs = vocabulary.tokenize(probe, parse_special=False)
     if ours == theirs:
         return ""
     at = next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), min(len(ours), len(theirs)))

@@ -21,7 +21,8 @@ class OutputPipeline:
 
     `think_tags` None: the model has no reasoning, everything is content. `starts_thinking`: the prompt opened the
     thinking block already. `calls` looks for tool calls in content; None where none are offered. `stop` ends content
-    only; reasoning and calls may hold such a text. A thinking tag inside a call is text of the call.
+    only; reasoning and calls may hold such a text. A thinking tag inside a call is text of the call. `drops_space`: a
+    space at the very beginning, or behind a tag that is a token, is the tokenizer's own.
     """
 
     def __init__(
@@ -32,8 +33,10 @@ class OutputPipeline:
         starts_thinking: bool = False,
         calls: ToolCallParser | None = None,
         stop: Sequence[str] = (),
+        drops_space: bool = False,
     ) -> None:
         self._token_bytes = token_bytes
+        self._drops_space = self._is_beginning = drops_space
         self._calls = calls
         self._shown_calls: set[int] = set()
         self._detokenizer = Detokenizer()
@@ -79,8 +82,11 @@ class OutputPipeline:
         if tag is not None and self._splitter is not None and not self._is_in_call:
             deltas = self._parted(self._detokenizer.flush())
             deltas += self._called(self._splitter.open() if token_id == self._open_id else self._splitter.close())
+            self._is_beginning = self._drops_space
         else:
             piece = tag.encode() if tag is not None else self._token_bytes(token_id)
+            if self._is_beginning and piece:
+                piece, self._is_beginning = piece.removeprefix(b" "), False
             deltas = self._parted(self._detokenizer.feed(piece))
         if was_thinking or self.is_thinking:
             self.num_reasoning_tokens += 1

@@ -15,7 +15,7 @@ import msgspec
 from inference.errors import InvalidRequest
 from inference.protocol import SamplingParams
 
-KIT_VERSION = 1
+KIT_VERSION = 2
 MAX_KIT_BYTES = 256 * 2**20  # unpacked; SmolLM3's kit has 8 MB
 
 
@@ -34,6 +34,10 @@ class TokenType(IntEnum):
 SPECIAL_TYPES = frozenset({TokenType.UNKNOWN, TokenType.CONTROL, TokenType.USER_DEFINED})
 
 
+# Kinds of tokenizer, as GGUF names them in tokenizer.ggml.model.
+BYTE_LEVEL, SENTENCEPIECE = "gpt2", "llama"
+
+
 class ThinkTags(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What opens and closes the model's thoughts in its output."""
 
@@ -42,10 +46,13 @@ class ThinkTags(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PromptKit(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """`tokens` are in the byte-level alphabet of GPT-2 (special ones in plain text); `token_types` one byte each.
+    """`tokens` are in the byte-level alphabet of GPT-2, or with U+2581 for a space where `tokenizer` is SENTENCEPIECE
+    (special ones in plain text); `token_types` one byte each.
 
-    `merges` are `left right`, best first. `bos_id`/`eos_id` are None where the model has none. `end_tokens` end an
-    answer. `context_tokens` is what one conversation may fill, reply included.
+    `merges` are `left right`, best first. `scores` are float32, in this machine's order, one for each token of a
+    SENTENCEPIECE vocabulary; `adds_space` says that it writes a space before what begins. `bos_id`/`eos_id` are None
+    where the model has none. `end_tokens` end an answer. `context_tokens` is what one conversation may fill, reply
+    included.
     """
 
     model: str
@@ -53,6 +60,9 @@ class PromptKit(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     tokens: tuple[str, ...]
     token_types: bytes
     merges: tuple[str, ...]
+    tokenizer: str = BYTE_LEVEL
+    scores: bytes = b""
+    adds_space: bool = False
     chat_template: str
     context_tokens: int
     bos_id: int | None = None
@@ -78,12 +88,28 @@ class PromptKit(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             raise InvalidRequest(f"not a prompt kit: {error}") from error
         if kit.version != KIT_VERSION or len(kit.tokens) != len(kit.token_types):
             raise InvalidRequest(f"a prompt kit of version {kit.version}; this reader knows {KIT_VERSION}.")
+        if kit.tokenizer == SENTENCEPIECE and len(kit.scores) != 4 * len(kit.tokens):
+            raise InvalidRequest(f"a prompt kit with {len(kit.scores)} bytes of scores for {len(kit.tokens)} tokens.")
         return kit
 
     @cached_property
     def special_ids(self) -> dict[str, int]:
         """Text -> id of every token that only a template may produce."""
-        return {self.tokens[i]: i for i, kind in enumerate(self.token_types) if kind in SPECIAL_TYPES}
+        blank = self.blank_ids
+        return {
+            self.tokens[i]: i
+            for i, kind in enumerate(self.token_types)
+            if kind in SPECIAL_TYPES and self.tokens[i] not in blank
+        }
+
+    @cached_property
+    def blank_ids(self) -> dict[str, int]:
+        """Text -> id of the user-defined tokens that are mere white space: runs of line ends and spaces."""
+        return {
+            self.tokens[i]: i
+            for i, kind in enumerate(self.token_types)
+            if kind == TokenType.USER_DEFINED and self.tokens[i].replace("\u2581", " ").isspace()
+        }
 
     @property
     def bos_text(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from inference import gguf_header
-from inference.bench import shaped_model
+from inference.bench import shaped_model, shaped_vocabulary
 from inference.bench.__main__ import main
 from inference.bench.shaped_model import SMOLLM3_3B, TINY, BlockPool, Shape
 from inference.errors import ConfigError
@@ -46,7 +46,7 @@ def test_the_real_shape_has_the_tensors_of_the_real_file() -> None:
 
 
 def test_the_real_vocabulary_is_full_and_has_no_token_twice() -> None:
-    tokens, merges = shaped_model.vocabulary(SMOLLM3_3B.vocab - shaped_model.NUM_SPECIAL)
+    tokens, merges = shaped_vocabulary.byte_level_words(SMOLLM3_3B.vocab - shaped_vocabulary.NUM_SPECIAL)
     assert len(tokens) == len(set(tokens)) == 128_000
     assert len(merges) == len(tokens) - 256
 
