@@ -20,6 +20,10 @@ class Constraint(Protocol):
     def is_complete(self) -> bool:
         """Whether nothing more may follow; the answer ends then."""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether everything may come next, so that nobody need look at the mask."""
+
     def mask(self) -> TokenMask:
         """What may come next; shape (ceil(vocab_size / 32),). Valid until the next call.
 

@@ -287,11 +287,15 @@ class StepLoop:
 
     def _look_whole(self, sequence: Sequence) -> None:
         """The device's excerpt did not decide: evaluate the newest token again, and have this slot's rows whole."""
-        assert sequence.slot is not None
         self.totals.num_undecided_rows += 1
+        self._want_whole(sequence)
+        self._admission.take_back(sequence)
+
+    def _want_whole(self, sequence: Sequence) -> None:
+        """From the next forward on, and to the end: changing it back and forth costs a device more than whole rows."""
+        assert sequence.slot is not None
         sequence.wants_whole_rows = True
         self._backend.set_whole(sequence.slot, True)
-        self._admission.take_back(sequence)
 
     def _is_over(self, sequence: Sequence, constraint: Constraint, token: int) -> bool:
         """Whether the answer's constraint, going on past `token`, ended the answer."""
@@ -302,6 +306,8 @@ class StepLoop:
             return True
         if constraint.is_complete:
             self._end(sequence, FinishReason.STOP)
+        elif not constraint.is_open and not sequence.wants_whole_rows:
+            self._want_whole(sequence)
         return constraint.is_complete
 
     def _recover(self, work: list[Work], error: EngineError) -> None:

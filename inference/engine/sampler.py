@@ -111,7 +111,7 @@ class Sampler:
         filters = Filters.of(plans)
         draws = uniforms(plans, [row.history.num_generated for row in rows])
         # A constraint belongs to the engine's thread.
-        masks = [row.constraint.mask() if row.constraint is not None else None for row in rows]
+        masks = [_mask_of(row) for row in rows]
         num_parts = max(1, min(self._num_threads, len(rows) // _ROWS_PER_THREAD))
         bounds = [len(rows) * part // num_parts for part in range(num_parts + 1)]
 
@@ -140,7 +140,7 @@ class Sampler:
         None when it yields no token.
         """
         filters = Filters.of([row.plan])
-        masks = [row.constraint.mask() if row.constraint is not None else None]
+        masks = [_mask_of(row)]
         block = logits.reshape(1, -1)
         self._edit(block, [row], masks)
         found = self._shortlister.collect([self._shortlister.scan(block, filters.wanted)])
@@ -249,6 +249,10 @@ class Sampler:
             if row.plan.edits_logits:
                 forbidden[i] = max(forbidden[i], edit(block[i], row.plan, row.history, self._dry_breakers))
         return forbidden
+
+
+def _mask_of(row: SampledRow) -> TokenMask | None:
+    return None if row.constraint is None or row.constraint.is_open else row.constraint.mask()
 
 
 def _table(keys: Keys, lengths: Ids, rows: Sequence[int] | Ids) -> tuple[Ids, Floats, Ids]:

@@ -48,7 +48,9 @@ class Sequence:
         self.salt = submission.salt
         self.num_shared = submission.num_shared
         self.constraint = submission.constraint
-        self.wants_whole_rows = submission.constraint is not None or not is_enough_for(submission.plan)
+        # A constraint that is open now may close later; then the loop sets this.
+        is_held = submission.constraint is not None and not submission.constraint.is_open
+        self.wants_whole_rows = is_held or not is_enough_for(submission.plan)
         self.priority = submission.priority
         self.sink: Sink = submission.sink
         self.arrival = arrival

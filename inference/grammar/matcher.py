@@ -20,6 +20,7 @@ from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 from inference.engine.constraint import TokenMask
 from inference.errors import EngineError, InferenceError, InvalidRequest
 from inference.grammar import json_schema, tool_grammar
+from inference.grammar.begun_calls import CallsOnceBegun
 from inference.grammar.schema_limits import PARAM
 from inference.prompt.kit import PromptKit
 from inference.prompt.tokenizer import Tokenizer
@@ -58,9 +59,23 @@ class Grammars:
 
     def tool_calls(self, request: GenerationRequest) -> JsonConstraint:
         """What holds an answer to the calls that `request` asks for. Raises InvalidRequest: it cannot be held."""
+        matcher = tool_grammar.compiled(request, self._vocabulary(), self._tags(request))
+        return JsonConstraint(matcher, len(self._kit.tokens))
+
+    def begun_calls(self, request: GenerationRequest) -> CallsOnceBegun | None:
+        """What holds the calls of a free answer to their schemas, each from its tag on; None for a model whose tags are
+        no tokens: where a call begins is then not known in time. Raises as `tool_calls`."""
         ids = self._kit.special_ids
-        tags = tool_grammar.Tags.of(ids.get(tool_grammar.OPEN), ids.get(tool_grammar.CLOSE))
-        return JsonConstraint(tool_grammar.compiled(request, self._vocabulary(), tags), len(self._kit.tokens))
+        opener, closer = ids.get(tool_grammar.OPEN), ids.get(tool_grammar.CLOSE)
+        if opener is None or closer is None:
+            return None
+        matcher = tool_grammar.compiled_rest(request, self._vocabulary(), self._tags(request))
+        return CallsOnceBegun(opener, JsonConstraint(matcher, len(self._kit.tokens)), len(self._kit.tokens))
+
+    def _tags(self, request: GenerationRequest) -> tool_grammar.Tags:
+        opener, closer = tool_grammar.tags_of(request)
+        ids = self._kit.special_ids
+        return tool_grammar.Tags.of(ids.get(opener), ids.get(closer), (opener, closer))
 
     def _vocabulary(self) -> LLTokenizer:
         with self._preparing:
@@ -82,6 +97,15 @@ class JsonConstraint:
     @property
     def is_complete(self) -> bool:
         return self._is_complete
+
+    @property
+    def is_open(self) -> bool:
+        return False
+
+    def restart(self) -> None:
+        """Stand at the beginning again. Raises as `accept`."""
+        self._matcher.reset()
+        self._look()
 
     def mask(self) -> TokenMask:
         return self._mask

@@ -4,7 +4,8 @@ Owns how many tokens of thought an answer has used. Knows no engine and no promp
 then it belongs to the engine's.
 
 Inside a thought everything is allowed, until the budget is used: then the end tag alone. It counts over all thoughts of
-an answer, and a used budget allows no other one. The inner constraint sees no token of a thought.
+an answer, and a used budget allows no other one. The inner constraint sees no token of a thought; one that holds
+nothing at the moment (`is_open`) leaves the answer as free as none.
 """
 
 from __future__ import annotations
@@ -60,13 +61,12 @@ class ThinkingConstraint:
 
     @property
     def is_open(self) -> bool:
-        """Whether everything may come next, so that nobody need look at the mask."""
         return self.mask() is self._free
 
     def mask(self) -> TokenMask:
         if self._splitter.is_thinking:
             return self._closing[self._num_closing] if self._is_used else self._in_thought
-        if self._inner is None:
+        if self._inner is None or self._inner.is_open:
             return self._thought_over if self._is_used else self._free
         if self._has_begun or self._is_used or self._tags.open_id is None:
             return self._inner.mask()
@@ -108,6 +108,8 @@ def _with(mask: TokenMask, token: int) -> TokenMask:
 
 
 def _without(mask: TokenMask, tokens: Sequence[int]) -> TokenMask:
+    if not tokens:
+        return mask
     mask = mask.copy()
     for token in tokens:
         mask[token >> 5] &= np.uint32(~(1 << (token & 31)) & 0xFFFFFFFF)

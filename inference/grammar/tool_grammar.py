@@ -1,8 +1,7 @@
-"""Answers that must be tool calls: the grammar of calls in JSON between their tags.
+"""Answers that must be tool calls, and calls that must follow their schema: the grammar of calls between their tags.
 
-Owns what such an answer may look like. Knows no model but its tags; `grammar.matcher` compiles it over a vocabulary,
-and web nodes `check` it before anything is submitted. Only the XML dialect has one: what Python allows is no small
-grammar.
+Owns what such an answer may look like, in JSON; `grammar.python_call` has the calls in Python. Knows no model but its
+tags; `grammar.matcher` compiles it over a vocabulary, and web nodes `check` it before anything is submitted.
 """
 
 from __future__ import annotations
@@ -10,13 +9,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+import msgspec
 from llguidance import LLMatcher, LLTokenizer
 
 from inference.errors import InvalidRequest
-from inference.grammar import json_schema
+from inference.grammar import json_schema, python_call
 from inference.protocol import GenerationRequest, ToolSpec
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
+CODE_OPEN, CODE_CLOSE = "<code>", "</code>"
 NO_ARGUMENTS = '{"type": "object", "properties": {}, "additionalProperties": false}'
 
 
@@ -28,15 +29,26 @@ class Tags:
     close: str = json.dumps(CLOSE)
 
     @classmethod
-    def of(cls, open_id: int | None, close_id: int | None) -> Tags:
+    def of(cls, open_id: int | None, close_id: int | None, texts: tuple[str, str] = (OPEN, CLOSE)) -> Tags:
         if open_id is None or close_id is None:
-            return cls()
+            return cls(*map(json.dumps, texts))
         return cls(f"<[{open_id}]>", f"<[{close_id}]>")
+
+
+def tags_of(request: GenerationRequest) -> tuple[str, str]:
+    """Between what the calls of its dialect stand."""
+    return (CODE_OPEN, CODE_CLOSE) if request.tool_dialect == "python" else (OPEN, CLOSE)
 
 
 def is_held(request: GenerationRequest) -> bool:
     """Whether a grammar holds the answer to calls, or to calls or its schema."""
     return request.may_call and (request.tool_choice == "required" or request.sampling.json_schema is not None)
+
+
+def is_strict(request: GenerationRequest) -> bool:
+    """Whether the answer is free, but a call follows a grammar once it has begun. Only calls in JSON do."""
+    is_free = request.may_call and not is_held(request) and request.tool_dialect != "python"
+    return is_free and any(tool.is_strict for tool in request.tools)
 
 
 def check(request: GenerationRequest) -> None:
@@ -46,31 +58,67 @@ def check(request: GenerationRequest) -> None:
         InvalidRequest: it cannot; the sentence says why.
     """
     if is_held(request):
-        compiled(request, json_schema.BYTES, Tags())
+        compiled(request, json_schema.BYTES, Tags.of(None, None, tags_of(request)))
+    elif is_strict(request):
+        compiled_rest(request, json_schema.BYTES, Tags())
 
 
 def compiled(request: GenerationRequest, vocabulary: LLTokenizer, tags: Tags) -> LLMatcher:
     """A matcher over `vocabulary` that stands at the beginning of an answer. Raises as `check`."""
-    if request.tool_dialect == "python":
-        raise InvalidRequest(
-            "Calls in Python cannot be asked for by tool_choice, nor go together with response_format.",
-            param="tool_choice",
-        )
+    is_one = bool(request.required_tool) or not request.is_parallel
     chosen = [tool for tool in request.tools if request.required_tool in ("", tool.name)]
     rules = ["start: _BREAK? calls" + (" | answer" if request.tool_choice != "required" else "")]
-    rules.append("calls: call" + ("" if request.required_tool or not request.is_parallel else ' ("\\n" call)*'))
-    rules.append(f'call: {tags.open} "\\n" ({" | ".join(f"tool_{i}" for i in range(len(chosen)))}) "\\n" {tags.close}')
-    for index, tool in enumerate(chosen):
-        head = json.dumps(f'{{"name": "{tool.name}", "arguments": ')
-        rules.append(f'tool_{index}: {head} arguments_{index} "}}"')
-        rules.append(f"arguments_{index}: %json {_arguments(tool)}")
+    if request.tool_dialect == "python":
+        more = "" if is_one else ' ("\\n" call)*'
+        rules += [f'calls: {tags.open} "\\n" call{more} "\\n" {tags.close}', *_python_rules(chosen)]
+    else:
+        rules += ["calls: call" + ("" if is_one else ' ("\\n" call)*'), f"call: {tags.open} rest"]
+        rules += _rest_rules(chosen, tags)
     if request.tool_choice != "required" and request.sampling.json_schema is not None:
         rules.append(f"answer: %json {json_schema.body(request.sampling.json_schema)}")
     rules.append("_BREAK: /\\n{1,2}/")  # as models put it behind a thought
+    return _matcher(rules, vocabulary, chosen)
+
+
+def compiled_rest(request: GenerationRequest, vocabulary: LLTokenizer, tags: Tags) -> LLMatcher:
+    """A matcher that stands right behind a call's opening tag and ends with its closing one. Raises as `check`.
+
+    Tools that are not strict may be called with any object.
+    """
+    any_object = "{}"
+    tools = [tool if tool.is_strict else msgspec.structs.replace(tool, parameters=any_object) for tool in request.tools]
+    return _matcher(["start: rest", *_rest_rules(tools, tags)], vocabulary, tools)
+
+
+def _rest_rules(tools: list[ToolSpec], tags: Tags) -> list[str]:
+    rules = [f'rest: "\\n" ({" | ".join(f"tool_{i}" for i in range(len(tools)))}) "\\n" {tags.close}']
+    for index, tool in enumerate(tools):
+        head = json.dumps(f'{{"name": "{tool.name}", "arguments": ')
+        rules.append(f'tool_{index}: {head} arguments_{index} "}}"')
+        rules.append(f"arguments_{index}: %json {_arguments(tool)}")
+    return rules
+
+
+def _python_rules(tools: list[ToolSpec]) -> list[str]:
+    callable_tools = [tool for tool in tools if python_call.can_name(tool.name)]
+    if not callable_tools:
+        raise InvalidRequest(f"The tool {tools[0].name} has a name that Python cannot call.", param="tools")
+    rules = [f"call: {' | '.join(f'tool_{i}' for i in range(len(callable_tools)))}"]
+    for index, tool in enumerate(callable_tools):
+        _check_alone(tool)
+        schema = json.loads(_arguments(tool))
+        try:
+            rules += python_call.rules_of(tool.name, f"tool_{index}", schema)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"The tool {tool.name}: {error.message}", param="tools") from None
+    return rules
+
+
+def _matcher(rules: list[str], vocabulary: LLTokenizer, tools: list[ToolSpec]) -> LLMatcher:
     try:
         return json_schema.matcher("\n".join(rules) + "\n", vocabulary)
     except InvalidRequest as error:
-        for tool in chosen:
+        for tool in tools:
             _check_alone(tool)
         raise InvalidRequest(f"tools: {error.message}", param="tools") from None
 

@@ -6,6 +6,7 @@ attempt; publisher, renewal, cancellation and drain only look and tell.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -47,27 +48,44 @@ class Attempt:
         self.num_lost = claim.num_lost
         self.key = uuid4()
         self.inbox: SimpleQueue[Arrived | Reading | Ended | Notice] = SimpleQueue()
-        self.is_urgent = threading.Event()  # something lies in the inbox that should not wait for more
         self.began_at = time.monotonic()
         self.renewed_at = self.began_at  # of the monotonic clock: when the lease was last known to stand
         self.let_go = threading.Event()  # it writes nothing more, and Redis knows how it ended if it could be told
         self._told: set[Notice] = set()
+        self._is_urgent = False  # something lay in the inbox that should not wait for more
+        self._num_enough = sys.maxsize  # so many things in the inbox are worth waking for
+        self._has_enough = threading.Event()
 
     def hear(self, output: Output) -> None:
         """Take what the engine says; its sink, on its thread."""
         if isinstance(output, Token):
             self.inbox.put(Arrived(output, time.monotonic()))
+            if self.inbox.qsize() >= self._num_enough:
+                self._has_enough.set()
         else:
             self.inbox.put(output)
             if isinstance(output, Ended):
-                self.is_urgent.set()
+                self._hurry()
 
     def tell(self, notice: Notice) -> None:
         """Put a notice into the inbox; the same one only once, however often it is seen. From any thread."""
         if notice not in self._told:
             self._told.add(notice)
             self.inbox.put(notice)
-            self.is_urgent.set()
+            self._hurry()
+
+    def wait_for_more(self, seconds: float, num_enough: int) -> None:
+        """Let things gather in the inbox: until there are so many, or one that is urgent, or the time is over. Called
+        by the one thread that empties it."""
+        self._num_enough = num_enough
+        self._has_enough.clear()  # whatever comes from here on sets it again; what came before is seen now
+        if not self._is_urgent and self.inbox.qsize() < num_enough:
+            self._has_enough.wait(seconds)
+        self._num_enough = sys.maxsize
+
+    def _hurry(self) -> None:
+        self._is_urgent = True
+        self._has_enough.set()
 
 
 class Attempts:

@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 
 import numpy as np
 
+from inference.engine.constraint import Constraint
 from inference.engine.engine import Ended, Engine, Output, Reading, Sink, Submission, Token
 from inference.engine.sampling import SamplerPlan
 from inference.testing import ScriptedBackend
@@ -63,6 +64,7 @@ def submit(
     num_shared: int = 0,
     key: UUID | None = None,
     sink: Sink | None = None,
+    constraint: Constraint | None = None,
 ) -> Answer:
     answer = Answer(key or uuid4())
     engine.submit(
@@ -76,6 +78,7 @@ def submit(
             priority=priority,
             sink=sink or answer,
             num_shared=num_shared,
+            constraint=constraint,
         )
     )
     return answer

@@ -111,3 +111,51 @@ def test_an_undecided_row_is_looked_at_whole_and_nothing_is_lost():
         expected = expected or answer.tokens
         assert answer.tokens == expected
         assert (engine.stats().num_undecided_rows > 0) == bool(width)
+
+
+class EvenAfter:
+    """A constraint that allows everything for `num_free` tokens, then even ids for `num_held`, then everything."""
+
+    def __init__(self, num_free, num_held, vocab_size):
+        self._num_free, self._num_held = num_free, num_held
+        self._evens = np.full((vocab_size + 31) // 32, 0x55555555, np.uint32)
+        self.accepted = []
+        self.num_masks = 0
+        self.is_complete = False
+
+    @property
+    def is_open(self):
+        return not self._num_free <= len(self.accepted) < self._num_free + self._num_held
+
+    def mask(self):
+        assert not self.is_open, "nobody need look at an open mask"
+        self.num_masks += 1
+        return self._evens
+
+    def accept(self, token):
+        self.accepted.append(token)
+
+
+@pytest.mark.parametrize(("num_free", "num_held"), [(0, 3), (5, 4), (30, 0)])
+def test_an_open_constraint_costs_nothing_and_a_closed_one_holds_at_once(num_free, num_held):
+    answers = []
+    for width in (0, 8):
+        backend = ScriptedBackend(num_slots=2, vocab_size=512, excerpt_width=width, is_async=bool(width))
+        engine = make_engine(backend)
+        constraint = EvenAfter(num_free, num_held, 512)
+        beside = submit(engine, range(1, 6), plan=SamplerPlan(seed=1, temperature=0.0), max_tokens=12)
+        answer = submit(
+            engine, range(1, 9), plan=SamplerPlan(seed=2, temperature=0.0), max_tokens=12, constraint=constraint
+        )
+        num_whole = 0
+        while engine.step():
+            engine.check_integrity()
+            assert len(backend.whole_slots) <= 1, "the other one goes on with excerpts"
+            num_whole += bool(backend.whole_slots)
+            assert not backend.whole_slots or len(constraint.accepted) >= num_free
+        answers.append((answer.tokens, beside.tokens))
+        assert constraint.accepted == answer.tokens
+        assert all(token % 2 == 0 for token in answer.tokens[num_free : num_free + num_held])
+        assert constraint.num_masks == min(num_held, 12)
+        assert bool(num_whole) == bool(num_held)
+    assert answers[0] == answers[1]

@@ -23,7 +23,7 @@ GREEDY = SamplerPlan(temperature=0.0)
 class Mask:
     """A constraint that always allows the same tokens."""
 
-    is_complete = False
+    is_complete = is_open = False
 
     def __init__(self, vocab_size: int, allowed: list[int]) -> None:
         bits = np.zeros((vocab_size + 31) // 32 * 32, np.uint8)
