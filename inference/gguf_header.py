@@ -150,7 +150,8 @@ class TensorFacts:
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """Metadata by key, and the tensor table. `data_offset` is where the weights begin in the file."""
+    """Metadata by key, and the tensor table. `data_offset` is where the weights begin in the file. `value_types` are
+    the metadata's types as GGUF numbers them, where it matters which float or text it was."""
 
     path: Path
     version: int
@@ -159,6 +160,7 @@ class GgufHeader:
     data_offset: int
     file_bytes: int
     _arch: str = field(default="", repr=False)
+    value_types: dict[str, int] = field(default_factory=dict, repr=False)
 
     @property
     def architecture(self) -> str:
@@ -298,11 +300,13 @@ class _Reader:
         if num_tensors * 24 + num_values * 13 > self._size:
             raise self._bad(f"claims {num_tensors} tensors and {num_values} values, more than its size allows")
         metadata: dict[str, Value] = {}
+        types: dict[str, int] = {}
         for _ in range(num_values):
             key = self._string(MAX_NAME_BYTES)
             if key in metadata:
                 raise self._bad(f"gives {key[:80]!r} twice")
-            metadata[key] = self._value(self._scalar(_U32), depth=0)
+            types[key] = self._scalar(_U32)
+            metadata[key] = self._value(types[key], depth=0)
         tensors = tuple(self._tensor() for _ in range(num_tensors))
         alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
         if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
@@ -315,7 +319,7 @@ class _Reader:
         architecture = metadata.get("general.architecture")
         if not isinstance(architecture, str):
             raise self._bad("names no architecture")
-        return GgufHeader(self._path, version, metadata, tensors, data_offset, self._size, architecture)
+        return GgufHeader(self._path, version, metadata, tensors, data_offset, self._size, architecture, types)
 
     def _check_place(self, tensor: TensorFacts, data_offset: int, alignment: int) -> None:
         """That the weights are where the table says; `tensor.name` may be anything, so little of it is repeated."""

@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from inference import catalog, config, gguf_header, memory
-from inference.catalog import Catalog, CatalogEntry
+from inference import adapter, catalog, config, gguf_header, memory
+from inference.adapter import AppliedAdapter
+from inference.catalog import FALLBACK_TEMPLATE, FILES_OWN, TEMPLATES, Catalog, CatalogEntry
 from inference.errors import ConfigError, InferenceError, ModelFileError
 from inference.gguf_header import GgufHeader
 from inference.memory import MemoryEstimate
 
-TEMPLATES = Path(__file__).parent / "prompt" / "templates"
 MAX_CONTEXT_TOKENS, MAX_SLOTS = 1_048_576, 256
 
 # Every so many layers one goes without RoPE: the graphs of llama.cpp do so by themselves, no metadata says it.
@@ -55,7 +55,9 @@ _ROLES_BY_TEXT = {
 }
 
 
-def report(header: GgufHeader, entry: CatalogEntry, estimate: MemoryEstimate) -> dict[str, Any]:
+def report(
+    header: GgufHeader, entry: CatalogEntry, estimate: MemoryEstimate, adapters: Sequence[AppliedAdapter] = ()
+) -> dict[str, Any]:
     """All there is to say, as it goes into JSON.
 
     Raises:
@@ -92,8 +94,10 @@ def report(header: GgufHeader, entry: CatalogEntry, estimate: MemoryEstimate) ->
         "special_tokens": special_tokens(header),
         "template": template_facts(own_template) if own_template else None,
         "template_override": _override(entry),
+        "template_used": entry.own_template or (FILES_OWN if own_template else FALLBACK_TEMPLATE),
         "quantization": dict(Counter(tensor.type_name for tensor in header.tensors).most_common()),
         "num_tensors": len(header.tensors),
+        "adapters": [_adapter(found) for found in adapters],
         "memory_bytes": estimate.as_dict(),
     }
 
@@ -133,11 +137,23 @@ def template_facts(template: str) -> dict[str, Any]:
     }
 
 
+def _adapter(found: AppliedAdapter) -> dict[str, Any]:
+    return {
+        "path": str(found.header.path),
+        "name": found.name,
+        "scale": found.scale,
+        "rank": found.rank,
+        "alpha": found.alpha or None,
+        "num_pairs": found.num_pairs,
+        "bytes": found.num_bytes,
+    }
+
+
 def _override(entry: CatalogEntry) -> dict[str, Any] | None:
-    if not entry.template:
+    if not entry.own_template:
         return None
-    text = (TEMPLATES / Path(entry.template).name).read_text(encoding="utf-8")
-    return {"file": entry.template, **template_facts(text)}
+    text = (TEMPLATES / Path(entry.own_template).name).read_text(encoding="utf-8")
+    return {"file": entry.own_template, **template_facts(text)}
 
 
 def _rope(header: GgufHeader) -> dict[str, Any]:
@@ -164,12 +180,14 @@ def table(facts: dict[str, Any], form: argparse.Namespace) -> str:
         ("vocabulary", _vocabulary(facts)),
         ("template", _template(facts)),
         ("tensors", f"{facts['num_tensors']}: " + ", ".join(f"{n} {t}" for t, n in facts["quantization"].items())),
+        *[("adapter", _adapter_line(found)) for found in facts["adapters"]],
         ("", ""),
         *_token_lines(facts["special_tokens"]),
         ("", ""),
         ("memory", f"{form.slots} x {form.context:,} tokens, KV {form.kv}, on a {form.device.upper()}"),
         ("  weights", _mib(sizes["weights"])),
         *([("  reordered", f"{_mib(sizes['repacked'])} copy for this CPU")] if sizes["repacked"] else []),
+        *([("  adapters", _mib(sizes["adapters"]))] if sizes["adapters"] else []),
         ("  KV cache", f"{_mib(sizes['kv'])}, {sizes['kv_per_token'] / 1024:.1f} KiB a token"),
         ("  compute", _mib(sizes["compute"] + sizes["outputs"])),
         ("  runtime", _mib(sizes["runtime"])),
@@ -211,12 +229,19 @@ def _template(facts: dict[str, Any]) -> str:
     for name in ("template", "template_override"):
         found = facts[name]
         if found is None:
-            parts += ["none in the file"] if name == "template" else []
+            if name == "template":
+                parts.append("none in the file" + ("" if facts["template_override"] else "; ChatML would be used"))
             continue
         known = [word for word in ("system", "thinking", "tools", "generation_prompt") if found[word]]
         where = found.get("file", "in the file")
         parts.append(f"{where}: {', '.join(known).replace('_', ' ') or 'nothing beyond messages'}")
-    return "; ".join(parts)
+    used = facts["template_used"]
+    return "; ".join([*parts, "the file's is used" if used == FILES_OWN else f"{used} is used"])
+
+
+def _adapter_line(found: dict[str, Any]) -> str:
+    said = f"{found['name']} x {found['scale']:g}, rank {found['rank']}, over {found['num_pairs']} tensors"
+    return f"{said} ({_mib(found['bytes'])}, {found['path']})"
 
 
 def _token_lines(tokens: list[dict[str, Any]]) -> list[tuple[str, str]]:
@@ -229,6 +254,17 @@ def _token_lines(tokens: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [*lines, ("", f"         and {rest} more of type control")] if rest else lines
 
 
+def _adapters(header: GgufHeader, entry: CatalogEntry, paths: Sequence[str]) -> tuple[AppliedAdapter, ...]:
+    """The entry's, then those of the command line. Raises ModelFileError."""
+    for source in entry.adapters:
+        if not catalog.is_at_hand(source):
+            raise ModelFileError(
+                f"An adapter of {entry.name} is not on this machine; `manage.py pullmodel {entry.name}` fetches it."
+            )
+    own = catalog.resolve_adapters(entry, header, model_dir=config.load().model_dir)
+    return *own, *(adapter.check(gguf_header.read(Path(path).expanduser()), header) for path in paths)
+
+
 def _model(name: str) -> tuple[GgufHeader, CatalogEntry]:
     """Raises: ConfigError, ModelFileError."""
     found = Catalog.of(config.load())
@@ -239,7 +275,7 @@ def _model(name: str) -> tuple[GgufHeader, CatalogEntry]:
     entry = found.entry(name)
     if not catalog.is_at_hand(entry.source):
         raise ModelFileError(f"The file of {name} is not on this machine; `manage.py pullmodel {name}` fetches it.")
-    header = gguf_header.read(found.resolve(entry))
+    header = found.resolve(entry)
     return header, catalog.completed(entry, header)
 
 
@@ -256,6 +292,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--slots", type=int, help="conversations at once (default: the catalog's)")
     parser.add_argument("--kv", choices=tuple(memory.KV_BYTES_PER_VALUE), help="type of keys and values")
     parser.add_argument("--device", choices=("cpu", "gpu"), help="default: a GPU where there is one")
+    parser.add_argument(
+        "--adapter", metavar="PATH", action="append", default=[], help="a LoRA adapter's .gguf; may come several times"
+    )
     parser.add_argument("--json", action="store_true", help="an object for programs")
     return parser
 
@@ -270,14 +309,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         form.device = form.device or ("gpu" if _has_gpu() else "cpu")
         if not 1 <= form.context <= MAX_CONTEXT_TOKENS or not 1 <= form.slots <= MAX_SLOTS:
             raise ConfigError(f"--context must be 1 to {MAX_CONTEXT_TOKENS} and --slots 1 to {MAX_SLOTS}.")
+        adapters = _adapters(header, entry, form.adapter)
         estimate = memory.estimate(
             header,
             context_tokens=form.context,
             slots=form.slots,
             kv_type=form.kv,
             on_gpu=form.device == "gpu",
+            adapter_bytes=sum(found.num_bytes for found in adapters),
         )
-        facts = report(header, entry, estimate)
+        facts = report(header, entry, estimate, adapters)
     except InferenceError as error:
         print(error.message, file=sys.stderr)
         return 1

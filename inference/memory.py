@@ -39,6 +39,7 @@ class MemoryEstimate:
 
     `weights` and `kv` are exact. `repacked` is a CPU's second copy of some weights. `compute` is the graph's scratch
     memory, `outputs` the rows of logits (of host memory in any case), `runtime` all that is there without a model.
+    `adapters` are the weights of LoRA adapters.
     """
 
     weights: int
@@ -48,6 +49,7 @@ class MemoryEstimate:
     compute: int
     outputs: int
     runtime: int
+    adapters: int = 0
 
     @property
     def context(self) -> int:
@@ -56,7 +58,7 @@ class MemoryEstimate:
 
     @property
     def total(self) -> int:
-        return self.weights + self.repacked + self.context + self.runtime
+        return self.weights + self.repacked + self.adapters + self.context + self.runtime
 
     def as_dict(self) -> dict[str, int]:
         return {**asdict(self), "total": self.total}
@@ -72,6 +74,7 @@ def estimate(
     pool_tokens: int = 0,
     graph_tokens: int = 0,
     is_unified: bool = False,
+    adapter_bytes: int = 0,
 ) -> MemoryEstimate:
     """For `slots` conversations of `context_tokens`; `pool_tokens` of all together where they share fewer.
 
@@ -96,6 +99,7 @@ def estimate(
         ),
         outputs=0 if on_gpu else vocab * slots * _FLOAT,  # a GPU's worker has them in pinned host memory
         runtime=GPU_RUNTIME_BYTES if on_gpu else CPU_RUNTIME_BYTES + vocab * BYTES_PER_VOCAB_TOKEN,
+        adapters=adapter_bytes,
     )
 
 

@@ -20,6 +20,7 @@ QUEUE_WAIT_SECONDS = Histogram(
 )
 STEP_SECONDS = Gauge("smolfleet_step_seconds", "Duration of the engine's newest step", ["model"])
 HOST_SECONDS = Gauge("smolfleet_host_seconds", "Of a mean step, spent outside forward call and sampling", ["model"])
+DEGRADATIONS = Gauge("smolfleet_worker_degradations", "Ways in which a worker is less than it should be", ["model"])
 SLOTS = Gauge("smolfleet_slots", "Seats for sequences", ["model"])
 SLOTS_BUSY = Gauge("smolfleet_slots_busy", "Seats taken", ["model"])
 CACHED_TOKENS = Gauge("smolfleet_cached_tokens", "Prompt tokens found in the prefix cache since the start", ["model"])

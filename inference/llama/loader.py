@@ -1,7 +1,7 @@
 """A catalog entry -> a model that is loaded, checked and warm.
 
 Owns the order of loading and every degradation: no GPU -> CPU, too little memory -> smaller context, then fewer
-slots, then a smaller KV type. Each is a sentence in `notes`, and logged. Called once by a worker before its engine
+slots, then a smaller KV type. Each is a sentence of its own, and logged. Called once by a worker before its engine
 thread starts; memory is given back surely only by ending the process.
 """
 
@@ -16,11 +16,12 @@ import llama_cpp.llama_cpp as lib
 import msgspec
 import structlog
 
-from inference import catalog, gguf_header, memory
+from inference import catalog, memory, metrics
 from inference.catalog import CatalogEntry
 from inference.config import InferenceConfig
 from inference.errors import ModelFileError
 from inference.gguf_header import GgufHeader
+from inference.llama import adapters as native_adapters
 from inference.llama import device as devices
 from inference.llama import self_test
 from inference.llama.context import ContextForm, LlamaBackend, new_context
@@ -28,6 +29,7 @@ from inference.llama.excerpts import block_width
 from inference.llama.native_log import last_words, quiet, recent_lines
 from inference.llama.vocab import Vocabulary, kit_of, mismatch
 from inference.memory import CELL_PADDING, GRAPH_TOKENS_CPU, GRAPH_TOKENS_GPU, KV_BYTES_PER_VALUE, MemoryEstimate
+from inference.notes import Notes
 from inference.prompt.builder import PromptBuilder
 from inference.prompt.kit import PromptKit
 from inference.prompt.tokenizer import check_supported
@@ -45,13 +47,15 @@ BATCH_TOKENS_CPU, BATCH_TOKENS_GPU = 512, 8192  # of one step, where WORKER_BATC
 @dataclass(frozen=True)
 class LoadedModel:
     """`card.prompt_kit` is "" until the registry has stored the kit and given its key. `host_cache_bytes` is what the
-    engine may fill with prefixes that left their slot."""
+    engine may fill with prefixes that left their slot. `degradations` say where it is less than was asked for, `notes`
+    what else is worth knowing, a sentence each."""
 
     backend: LlamaBackend
     kit: PromptKit
     card: ModelCard
     end_tokens: frozenset[int]
     notes: tuple[str, ...]
+    degradations: tuple[str, ...]
     device: str
     host_cache_bytes: int
 
@@ -64,25 +68,32 @@ def load(
     `has_excerpts`: whether the device hands over excerpts of the logits; None: on a GPU, where it saves the most.
 
     Raises:
-        ModelFileError: the file is unusable, or not even the smallest context fits; the sentence says which.
+        ModelFileError: the file or an adapter's is unusable, or not even the smallest context fits; the sentence says
+            which.
         EngineError: the model answers wrongly on this device (`self_test`).
     """
     started = time.monotonic()
     quiet()
     lib.llama_backend_init()
-    path = catalog.resolve(entry, model_dir=config.model_dir)
-    header = gguf_header.read(path)
+    header = catalog.resolve(entry, model_dir=config.model_dir)
     entry = catalog.completed(entry, header)
     check_supported(header.text("tokenizer.ggml.model"), header.text("tokenizer.ggml.pre", "default"))
-    notes = list(entry.notes)
+    adapters = catalog.resolve_adapters(entry, header, model_dir=config.model_dir)
+    notes = Notes(entry.notes)
+    for adapter in adapters:
+        notes.inform(f"The adapter {adapter.name} is laid over the model, {adapter.scale:g} times.")
+    if not entry.template and not header.text("tokenizer.chat_template"):
+        notes.degrade("The model file has no chat template; ChatML is used, which the model may not have learnt.")
     gpus = devices.gpus() if config.gpu_layers else []
     if not gpus and config.gpu_layers:
-        notes.append("No GPU can be used here, so answers are computed on the CPU.")
+        notes.degrade("No GPU can be used here, so answers are computed on the CPU.")
     model, on_gpu = _open_model(header, config, bool(gpus), notes)
     form = _wanted_form(entry, config, header, unified, on_gpu, notes)
     try:
+        handles = native_adapters.open_all(model, adapters)
         free = sum(gpu.free_bytes for gpu in devices.gpus()) if on_gpu else devices.free_memory_bytes()
         context, form = _open_context(model, header, form, free, on_gpu, notes)
+        native_adapters.lay_over(context, handles, adapters)
     except ModelFileError:
         lib.llama_model_free(model)
         raise
@@ -92,11 +103,11 @@ def load(
     backend = LlamaBackend(model, context, form, is_async=on_gpu, has_excerpts=has_excerpts)
     try:
         vocabulary = Vocabulary(model)
-        kit = kit_of(path, entry, model=model, context_tokens=form.context_tokens)
+        kit = kit_of(header, entry, model=model, context_tokens=form.context_tokens)
         builder = PromptBuilder(kit)
         difference = mismatch(builder.tokenizer, vocabulary)
         if difference:
-            notes.append(difference + " Prompts may be read slightly otherwise than in training.")
+            notes.degrade(difference + " Prompts may be read slightly otherwise than in training.")
         _check_special_ids(kit, builder, vocabulary, notes)
         self_test.run(backend, builder.tokenizer.encode_text(self_test.PROBE_TEXT))
     except Exception:
@@ -117,9 +128,11 @@ def load(
         sampling=kit.sampling,
         size_bytes=int(lib.llama_model_size(model)),
         quantization=header.quantization,
+        adapters=tuple(f"{adapter.name} x {adapter.scale:g}" for adapter in adapters),
     )
-    for note in notes:
-        log.info("model_degraded", model=entry.name, reason=note)
+    metrics.DEGRADATIONS.labels(entry.name).set(len(notes.degradations))
+    for sentence in notes.degradations:
+        log.warning("model_degraded", model=entry.name, reason=sentence)
     log.info(
         "model_loaded",
         model=entry.name,
@@ -132,18 +145,28 @@ def load(
         host_cache_bytes=host_cache_bytes,
         end_tokens=[kit.tokens[i] for i in kit.end_tokens],
         seconds=round(time.monotonic() - started, 2),
-        notes=notes,
+        adapters=card.adapters,
+        notes=notes.informing,
     )
-    return LoadedModel(backend, kit, card, frozenset(kit.end_tokens), tuple(notes), device, host_cache_bytes)
+    return LoadedModel(
+        backend,
+        kit,
+        card,
+        frozenset(kit.end_tokens),
+        tuple(notes.informing),
+        tuple(notes.degradations),
+        device,
+        host_cache_bytes,
+    )
 
 
-def _open_model(header: GgufHeader, config: InferenceConfig, has_gpu: bool, notes: list[str]) -> tuple[Any, bool]:
+def _open_model(header: GgufHeader, config: InferenceConfig, has_gpu: bool, notes: Notes) -> tuple[Any, bool]:
     params = lib.llama_model_default_params()
     params.n_gpu_layers = config.gpu_layers if has_gpu else 0  # negative = all
     model = lib.llama_model_load_from_file(str(header.path).encode(), params)
     if not model and has_gpu:
         log.error("gpu_load_failed", library=recent_lines())
-        notes.append("The model could not be loaded onto the GPU, so answers are computed on the CPU.")
+        notes.degrade("The model could not be loaded onto the GPU, so answers are computed on the CPU.")
         has_gpu = False
         params.n_gpu_layers = 0
         model = lib.llama_model_load_from_file(str(header.path).encode(), params)
@@ -153,13 +176,13 @@ def _open_model(header: GgufHeader, config: InferenceConfig, has_gpu: bool, note
 
 
 def _wanted_form(
-    entry: CatalogEntry, config: InferenceConfig, header: GgufHeader, unified: bool, on_gpu: bool, notes: list[str]
+    entry: CatalogEntry, config: InferenceConfig, header: GgufHeader, unified: bool, on_gpu: bool, notes: Notes
 ) -> ContextForm:
     trained = header.trained_context_tokens or entry.context_tokens
     most = entry.max_context_tokens or trained
     wanted = config.context_tokens or entry.context_tokens
     if wanted > most:
-        notes.append(f"{entry.title} takes at most {most:,} tokens of context, so {wanted:,} were not granted.")
+        notes.degrade(f"{entry.title} takes at most {most:,} tokens of context, so {wanted:,} were not granted.")
         wanted = most
     # llama.cpp rounds a stream's cells up to 256; rounding down here keeps its numbers and ours the same.
     context_tokens = max(CELL_PADDING, wanted // CELL_PADDING * CELL_PADDING)
@@ -168,7 +191,7 @@ def _wanted_form(
     if 0 < pool_tokens < slots * context_tokens:
         unified = True  # only one pool can be shared
         context_tokens = min(context_tokens, pool_tokens)
-        notes.append(f"All conversations together may fill {pool_tokens:,} tokens; beyond that they take turns.")
+        notes.inform(f"All conversations together may fill {pool_tokens:,} tokens; beyond that they take turns.")
     else:
         pool_tokens = 0
     return ContextForm(
@@ -185,7 +208,7 @@ def _wanted_form(
 
 
 def _open_context(
-    model: Any, header: GgufHeader, form: ContextForm, free: int | None, on_gpu: bool, notes: list[str]
+    model: Any, header: GgufHeader, form: ContextForm, free: int | None, on_gpu: bool, notes: Notes
 ) -> tuple[Any, ContextForm]:
     """The largest context on the ladder that fits. Linux promises memory it does not have, and a CPU cache that is
     too large gets the process killed when it is zeroed; so size is estimated first, and only then tried."""
@@ -198,7 +221,14 @@ def _open_context(
         if context is None:
             log.warning("context_refused", tokens=candidate.total_tokens, library=recent_lines(3))
             continue
-        notes += _shortages(form, candidate)
+        for sentence in _shortages(form, candidate):
+            notes.degrade(sentence)
+        if candidate.yarn_factor > 1:
+            trained = round(candidate.context_tokens / candidate.yarn_factor)
+            notes.inform(
+                f"A conversation may fill {candidate.context_tokens:,} tokens; the model was trained with {trained:,}, "
+                f"so YaRN stretches its positions {candidate.yarn_factor:.3g} times."
+            )
         return context, candidate
     raise ModelFileError(
         f"There is not enough memory for {header.path.name}: even one conversation of {SMALLEST_CONTEXT} tokens "
@@ -273,7 +303,7 @@ def _with_context(form: ContextForm, context_tokens: int) -> ContextForm:
     )
 
 
-def _check_special_ids(kit: PromptKit, builder: PromptBuilder, vocabulary: Vocabulary, notes: list[str]) -> None:
+def _check_special_ids(kit: PromptKit, builder: PromptBuilder, vocabulary: Vocabulary, notes: Notes) -> None:
     """Each tag the model thinks or calls tools with must be one token for both tokenizers, or is said to be none."""
     tags = [kit.thinking.open, kit.thinking.close] if kit.thinking else []
     for tag in tags:
@@ -282,7 +312,7 @@ def _check_special_ids(kit: PromptKit, builder: PromptBuilder, vocabulary: Vocab
         if theirs != ours:
             raise ModelFileError(f"The tag {tag} is token {ours} here but {theirs} for llama.cpp.")
         if len(ours) != 1:
-            notes.append(f"{tag} is not one token of this model; it is recognised by its text.")
+            notes.degrade(f"{tag} is not one token of this model; it is recognised by its text.")
     ends = {kit.tokens[i] for i in kit.end_tokens}
     if "<|im_end|>" in kit.special_ids and "<|im_end|>" not in ends:
         raise ModelFileError("<|im_end|> is a token of this model but does not end its answers; the file is damaged.")

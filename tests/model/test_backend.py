@@ -63,7 +63,7 @@ def test_loads_warm_with_a_card(tiny: LoadedModel) -> None:
     assert tiny.card.context_tokens == tiny.kit.context_tokens == tiny.backend.context_tokens == 512
     assert {tiny.kit.tokens[i] for i in tiny.end_tokens} == {"<|im_end|>", "<|end_of_text|>"}
     assert tiny.device.startswith("CPU")
-    assert any("CPU" in note for note in tiny.notes)
+    assert any("CPU" in note for note in tiny.degradations)
     assert all(tiny.backend.length(slot) == 0 for slot in range(tiny.backend.num_slots))
 
 

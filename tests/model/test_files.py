@@ -94,7 +94,7 @@ def test_a_missing_file_and_a_folder_are_refused_by_name(tmp_path: Path) -> None
 
 def test_a_wrong_sha256_is_refused(tiny_path: Path) -> None:
     right = hashlib.sha256(tiny_path.read_bytes()).hexdigest()
-    assert catalog.resolve(entry_of(tiny_path, right)) == tiny_path
+    assert catalog.resolve(entry_of(tiny_path, right)).path == tiny_path
     with pytest.raises(ModelFileError, match="sha256"):
         catalog.resolve(entry_of(tiny_path, "0" * 64))
 
@@ -290,7 +290,7 @@ def test_short_memory_costs_what_it_must_and_is_said(
         assert (form.context_tokens, form.slots, form.kv_type) == wanted
         assert model.card.context_tokens == context_tokens, "what is advertised is what there is"
         assert model.kit.context_tokens == context_tokens, "and what the site counts by"
-        notes = [note for note in model.notes if "Memory was short" in note]
+        notes = [note for note in model.degradations if "Memory was short" in note]
         assert len(notes) == len(words)
         assert all(word in note for word, note in zip(words, notes)), notes
     finally:
@@ -307,7 +307,7 @@ def test_more_context_than_the_model_takes_is_not_granted_and_said(tiny_path: Pa
     model = load(catalog.entry_of_path(tiny_path), small_config(WORKER_CONTEXT_TOKENS="100000", WORKER_SLOTS="1"))
     try:
         assert model.backend.context_tokens == TINY.context_tokens
-        assert any("at most 2,048" in note for note in model.notes)
+        assert any("at most 2,048" in note for note in model.degradations)
     finally:
         model.backend.close()
 
@@ -320,7 +320,8 @@ def test_twice_the_trained_context_is_granted_where_the_entry_allows_it_and_is_y
             form = model.backend.form
             assert (form.context_tokens, form.yarn_factor) == (granted, factor)
             assert (model.card.context_tokens, model.kit.context_tokens) == (granted, granted)
-            assert any("at most 4,096" in note for note in model.notes) == (wanted > granted)
+            assert any("at most 4,096" in note for note in model.degradations) == (wanted > granted)
+            assert any("YaRN stretches its positions 2 times" in note for note in model.notes) == (factor > 1)
         finally:
             model.backend.close()
     smaller = [form.yarn_factor for form in loader._ladder(form)]

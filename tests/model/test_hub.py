@@ -28,7 +28,7 @@ hub.REPORT_SECONDS = hub.RETRY_SECONDS = 0.0
 source = Source(hub=sys.argv[2], file=sys.argv[3], sha256=sys.argv[1])
 try:
     entry = CatalogEntry(name="m", title="M", source=source, context_tokens=512)
-    print("PATH", resolve(entry, model_dir=sys.argv[4]))
+    print("PATH", resolve(entry, model_dir=sys.argv[4]).path)
 except ModelFileError as error:
     print("REFUSED", error.message)
 """

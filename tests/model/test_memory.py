@@ -93,5 +93,5 @@ def test_estimate_is_what_the_library_takes(tmp_path: Path, library_log: list[st
 
 
 def test_estimate_holds_for_a_real_model(library_log: list[str]) -> None:
-    path = catalog.resolve(catalog.Catalog().entry("smollm2-135m"))
+    path = catalog.resolve(catalog.Catalog().entry("smollm2-135m")).path
     check(path, [(512, 4, "f16", False), (512, 4, "q4_0", False)], library_log)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from inference import gguf_header, inspect, memory
-from inference.bench import shaped_model
+from inference.bench import shaped_model, shaped_vocabulary
 from inference.bench.shaped_model import SMOLLM3_3B, Shape
 from inference.inspect import main, template_facts
 from tests import small_gguf
@@ -51,12 +51,12 @@ def test_json_says_what_the_writer_wrote(path: Path, capsys: pytest.CaptureFixtu
 
 def test_special_tokens_are_all_there_with_ids_kinds_and_roles(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tokens = said(capsys, path)["special_tokens"]
-    first = SHAPE.vocab - shaped_model.NUM_SPECIAL
+    first = SHAPE.vocab - shaped_vocabulary.NUM_SPECIAL
     assert [t["id"] for t in tokens] == list(range(first, SHAPE.vocab))
     by_text = {t["text"]: t for t in tokens}
-    for place, text in shaped_model.CONTROL.items():
+    for place, text in shaped_vocabulary.CONTROL.items():
         assert (by_text[text]["id"], by_text[text]["type"]) == (first + place, "control")
-    for place, text in shaped_model.USER_DEFINED.items():
+    for place, text in shaped_vocabulary.USER_DEFINED.items():
         assert (by_text[text]["id"], by_text[text]["type"]) == (first + place, "user_defined")
     roles = {t["role"]: t["text"] for t in tokens if t["role"]}
     assert (roles["bos"], roles["eos"], roles["pad"]) == ("<|begin_of_text|>", "<|im_end|>", "<|pad|>")
