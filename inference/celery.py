@@ -72,9 +72,7 @@ def producer(config: InferenceConfig) -> Celery:
 
 
 # No fixups: beside the site on one machine, Celery would import all of Django into a GPU worker.
-app = configure(
-    Celery("smolfleet-worker", set_as_current=False, include=["inference.worker.tasks"], fixups=()), load()
-)
+app = configure(Celery("smolfleet-worker", set_as_current=False, include=["inference.worker.tasks"], fixups=()), load())
 
 
 def ring(model: str, *, app: Celery = app) -> None:

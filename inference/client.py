@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+import msgspec
 import redis
 import redis.asyncio
 import structlog
@@ -53,6 +54,15 @@ logger = structlog.get_logger(__name__)
 RING_AGAIN_MS = 2_000  # a generation that waits this long since its last bell may have lost it
 MAX_BUILDERS = 4  # prompt builders kept per process; a tokenizer takes some ten MB
 _COUNTS = {1: "once", 2: "twice", 3: "three times"}
+
+
+class CheckedPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt as the model would get it: its tokens, how many of the request's messages (the oldest, in whole turns)
+    it would no longer see, and the tokens of the window, which prompt and answer share."""
+
+    num_tokens: int
+    num_dropped_messages: int
+    context_tokens: int
 
 
 class Swept(StrEnum):
@@ -184,8 +194,8 @@ class InferenceClient:
         except StoreUnavailable:
             return False
 
-    def check_prompt(self, request: GenerationRequest) -> int:
-        """Tokens of the request's prompt, counted with the kit its model's workers advertise.
+    def check_prompt(self, request: GenerationRequest) -> CheckedPrompt:
+        """What the request's prompt will be, by the kit that its model's workers advertise.
 
         Raises:
             PromptTooLong: it leaves no room for an answer. InvalidRequest: the template refuses the messages, the
@@ -201,11 +211,16 @@ class InferenceClient:
         if request.may_call:
             from inference.grammar import tool_grammar  # here: only who checks prompts needs the library
 
-            tool_grammar.check(request)
-        num_tokens = builder.count(request)
+            tool_grammar.check(msgspec.structs.replace(request, tool_dialect=builder.dialect_of(request)))
+        prompt = builder.build(request)
+        num_tokens = len(prompt.tokens)
         if num_tokens >= card.context_tokens:
             raise PromptTooLong(prompt_tokens=num_tokens, limit_tokens=card.context_tokens - 1)
-        return num_tokens
+        return CheckedPrompt(
+            num_tokens=num_tokens,
+            num_dropped_messages=prompt.num_dropped_messages,
+            context_tokens=card.context_tokens,
+        )
 
     @staticmethod
     def _check_sampling(sampling: SamplingParams, *, vocab_size: int) -> None:

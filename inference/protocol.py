@@ -58,11 +58,15 @@ class EventKind(StrEnum):
 
 
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A tool that the model may call. `parameters` is the JSON Schema of its arguments as JSON text; "" is none."""
+    """A tool that the model may call. `parameters` is the JSON Schema of its arguments as JSON text; "" is none.
+
+    `is_strict`: also where the model is free to call, its calls in JSON follow the schema.
+    """
 
     name: str
     description: str = ""
     parameters: str = ""
+    is_strict: bool = False
 
 
 class ToolCall(msgspec.Struct, frozen=True):

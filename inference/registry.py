@@ -81,7 +81,13 @@ def cards_of(replies: list[bytes | None]) -> list[WorkerCard]:
 
 
 def models_of(workers: list[WorkerCard]) -> list[ModelCard]:
-    """Each model once, as the worker that started last describes it."""
-    serving = sorted((card for card in workers if card.state != "loading"), key=lambda card: card.started_at)
+    """Each model once, as the worker with the smallest window describes it, of these the one that started last.
+
+    Any of its workers may answer, so no more can be promised than all of them hold.
+    """
+    serving = sorted(
+        (card for card in workers if card.state != "loading"),
+        key=lambda card: (-card.model.context_tokens, card.started_at),
+    )
     cards = {card.model.name: card.model for card in serving}
     return [cards[name] for name in sorted(cards)]

@@ -111,7 +111,8 @@ class WaitingRoom:
         with self._redis.pipeline(transaction=False) as pipeline:
             for member in leased:
                 pipeline.hget(keys.generation(member.decode()), "model")
-            return int(num_waiting) + pipeline.execute().count(model.encode())
+            models: list[bytes | None] = pipeline.execute()
+        return int(num_waiting) + models.count(model.encode())
 
     def waiting_since(self, model: str) -> float | None:
         """Seconds the eldest waits; None when nobody does."""

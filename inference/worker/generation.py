@@ -231,7 +231,7 @@ class Generation:
         """
         arrived = [first]
         if self._has_text:
-            self._attempt.is_urgent.wait(self._gather_seconds)
+            self._attempt.wait_for_more(self._gather_seconds, self._bench.config.flush_tokens - 1)
         while True:
             try:
                 item = self._attempt.inbox.get_nowait()

@@ -45,6 +45,13 @@ class Heartbeat(TickingThread):
         if not has_kit and self.kit:
             self._registry.store_kit(self.kit)
 
+    def announce_if_possible(self) -> None:
+        """As `announce`; what Redis does not hear now it hears with the next tick."""
+        try:
+            self.announce()
+        except RedisError as error:
+            log.warning("card_not_announced", error=type(error).__name__)
+
     def withdraw(self) -> None:
         """Stop, and take the card back at once instead of letting it expire."""
         self.stop()

@@ -2,14 +2,18 @@
 
 Owns the bootstep (between pool and consumer, so no message is taken before the model answers), queue and concurrency,
 and the signals. Knows nothing of single generations. Celery's `-A inference.celery` includes it through
-`worker.tasks`; everything here runs in the main thread but the loading itself, which has a thread of its own so that a
-signal is heard meanwhile.
+`worker.tasks`; everything here runs in the main thread. The loading itself has a thread of its own (`worker.loading`),
+so that a signal is heard meanwhile.
 
 Queue and concurrency come from the catalog entry and the settings when the command line names none: a bare
 `celery -A inference.celery worker -P threads` consumes `generate.<model>` with one thread per slot.
 
 Celery's own handlers of TERM, INT and QUIT are replaced: its cold shutdown waits inside a signal handler for threads
 it cannot stop. Here the first signal drains and the second hands everything on at once.
+
+An order to serve another model ends here too (`worker.swapping` prepares it): the consumer is stopped as for a signal,
+and in place of the process's end comes a fresh image of it with the new MODEL. If that cannot load it, one more image
+follows with the old MODEL.
 """
 
 from __future__ import annotations
@@ -18,8 +22,9 @@ import logging
 import os
 import signal
 import sys
-import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -32,17 +37,21 @@ from redis.exceptions import RedisError
 
 from inference import celery as celery_module
 from inference import config as configuration
-from inference import keys
+from inference import keys, metrics
 from inference.catalog import Catalog, CatalogEntry
 from inference.config import InferenceConfig
 from inference.errors import InferenceError
-from inference.prompt.builder import PromptBuilder
-from inference.protocol import ModelCard, WorkerCard
+from inference.orders import Orders
+from inference.protocol import ModelCard, SwapOrder, WorkerCard
 from inference.registry import Registry
 from inference.store import connect
+from inference.waiting_room import WaitingRoom
+from inference.worker import image
 from inference.worker.heartbeat import Heartbeat
+from inference.worker.image import Handover
+from inference.worker.loading import Loading
 from inference.worker.runtime import Runtime
-from inference.worker.workbench import Served
+from inference.worker.swapping import Swapping
 
 log = structlog.get_logger(__name__)
 
@@ -50,9 +59,19 @@ SWITCH_SECONDS = 0.001  # longest turn of a thread with the interpreter while ot
 
 STORE_RETRY_SECONDS = 1.0
 LOOK_SECONDS = 0.2  # how soon a signal is noticed while the model loads
+NEXT_IMAGE_SECONDS = 30.0  # until the next image of the process says itself that it lives
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Chosen:
+    config: InferenceConfig
+    entry: CatalogEntry
+    handover: Handover | None
+    has_own_queues: bool
+
 
 _runtime: Runtime | None = None
-_chosen: tuple[InferenceConfig, CatalogEntry] | None = None
+_chosen: _Chosen | None = None
 
 
 def runtime() -> Runtime:
@@ -71,12 +90,18 @@ def choose_model(instance: Any, conf: Any, options: dict[str, Any], **_: Any) ->
     global _chosen
     try:
         config = configuration.load()
-        entry = Catalog.of(config).entry(config.model)
+        handover = image.handover_of(config)
     except InferenceError as error:
         _fail(error)
-    _chosen = config, entry
+    try:
+        entry = Catalog.of(config).entry(config.model)
+    except InferenceError as error:
+        _go_back(config, handover, error.message, is_asked_to_stop=lambda: False)
+        _fail(error)
+    has_own_queues = bool(options.get("queues"))
+    _chosen = _Chosen(config=config, entry=entry, handover=handover, has_own_queues=has_own_queues)
     conf.worker_concurrency = config.slots or entry.slots
-    if not options.get("queues"):
+    if not has_own_queues:
         instance.app.amqp.queues.select([keys.queue(entry.name)])
 
 
@@ -91,13 +116,14 @@ class ModelStep(bootsteps.StartStopStep):  # type: ignore[misc]
         self._runtime: Runtime | None = None
         self._started_at = time.time()
         self._notes: tuple[str, ...] = ()
+        self._degradations: tuple[str, ...] = ()
         self._device = ""
 
     def start(self, parent: Any) -> None:
         assert _chosen is not None
         if not parent.pool_cls.__module__.endswith((".thread", ".solo")):
             _fail("A worker holds its model in one process: start it with -P threads.")
-        self._config, entry = _chosen
+        self._config, entry, self._handover = _chosen.config, _chosen.entry, _chosen.handover
         self._redis = connect(self._config)
         self._registry = Registry(self._redis)
         self._model = ModelCard(
@@ -114,7 +140,18 @@ class ModelStep(bootsteps.StartStopStep):  # type: ignore[misc]
             self._serve_metrics(self._config.metrics_port)
         # Python lets a thread compute for 5 ms before another gets its turn, which is most of a step on a GPU.
         sys.setswitchinterval(SWITCH_SECONDS)
-        self._heartbeat = Heartbeat(self._registry, self._card)
+        self._swapping = Swapping(
+            self._config,
+            entry.name,
+            orders=Orders(self._redis),
+            room=WaitingRoom(self._redis, self._config),
+            registry=self._registry,
+            announce=lambda: self._heartbeat.announce(),
+            go=self._stop_consuming,
+            order_id=self._handover.order if self._handover else None,
+            has_own_queues=_chosen.has_own_queues,
+        )
+        self._heartbeat = Heartbeat(self._registry, self._card, look=self._swapping.look)
         self._heartbeat.start()
         self._start_runtime(entry)
 
@@ -123,7 +160,12 @@ class ModelStep(bootsteps.StartStopStep):  # type: ignore[misc]
         global _runtime
         if self._runtime is None:
             return
+        if self.num_stop_signals:
+            self._swapping.end()
         self._runtime.drain(self._config.drain_seconds, is_hurried=lambda: self.num_stop_signals > 1)
+        if self._swapping.going is not None and not self.num_stop_signals:
+            self._become(self._swapping.going)
+        self._swapping.end()
         self._heartbeat.withdraw()
         self._runtime.stop()
         self._runtime = _runtime = None
@@ -139,6 +181,25 @@ class ModelStep(bootsteps.StartStopStep):  # type: ignore[misc]
             self._runtime.accepts = False
         celery_state.should_stop = os.EX_OK
 
+    def _stop_consuming(self) -> None:
+        celery_state.should_stop = os.EX_OK
+
+    def _become(self, order: SwapOrder) -> None:
+        """Go on as a fresh image with the model that was ordered. Returns when it was asked to stop instead."""
+        assert self._runtime is not None
+        self._heartbeat.stop()
+        card = self._card()
+        model = msgspec.structs.replace(card.model, name=card.next_model, title=card.next_model, prompt_kit="")
+        card = msgspec.structs.replace(card, model=model, next_model="", state="loading", num_free_slots=0)
+        try:
+            self._registry.announce(card, ttl_seconds=NEXT_IMAGE_SECONDS)
+        except RedisError as error:  # the next image does it
+            log.warning("card_not_announced", error=type(error).__name__)
+        self._swapping.is_loading(card.model.name)
+        self._runtime.stop()
+        handover = Handover(order=order.id, previous=self._config.model or self._model.name)
+        _replace_process(order.model, handover, self._config, is_asked_to_stop=lambda: bool(self.num_stop_signals))
+
     def _serve_metrics(self, port: int) -> None:
         try:
             prometheus_client.start_http_server(port)
@@ -148,20 +209,29 @@ class ModelStep(bootsteps.StartStopStep):  # type: ignore[misc]
     def _start_runtime(self, entry: CatalogEntry) -> None:
         global _runtime
         log.info("model_loading", model=entry.name, title=entry.title)
-        loading = _Loading(self._config, entry)
+        loading = Loading(self._config, entry)
         loading.start()
         while not loading.done.wait(LOOK_SECONDS):
             self._leave_if_asked()
         if loading.error is not None:
+            sentence = loading.error.message if isinstance(loading.error, InferenceError) else loading.error
+            _go_back(self._config, self._handover, sentence, is_asked_to_stop=lambda: bool(self.num_stop_signals))
+            self._leave_if_asked()
             self._heartbeat.withdraw()
             _fail(loading.error)
         assert loading.runtime is not None
         self._heartbeat.kit = loading.kit
         key = self._store_kit(loading.kit)
         self._model = msgspec.structs.replace(loading.card, prompt_kit=key)
-        self._notes, self._device = loading.notes, loading.device
+        self._notes, self._degradations, self._device = loading.notes, loading.degradations, loading.device
         loading.runtime.start()
-        self._runtime = _runtime = loading.runtime
+        self._runtime = _runtime = self._swapping.runtime = loading.runtime
+        failure = self._handover.failure if self._handover else ""
+        if failure:
+            self._degradations += (failure,)
+            metrics.DEGRADATIONS.labels(self._model.name).inc()
+        self._heartbeat.announce_if_possible()
+        self._swapping.has_loaded(failure=failure)
         log.info("worker_ready", name=self._config.worker_name, model=entry.name, slots=loading.runtime.num_slots)
 
     def _store_kit(self, kit: bytes) -> str:
@@ -178,6 +248,7 @@ class ModelStep(bootsteps.StartStopStep):  # type: ignore[misc]
         """A worker that is told to stop before it serves has nothing to drain, and its loader cannot be interrupted."""
         if self.num_stop_signals:
             log.info("worker_stopped", while_state="loading")
+            self._swapping.end()
             self._heartbeat.withdraw()
             _exit(os.EX_OK)
 
@@ -192,7 +263,9 @@ class ModelStep(bootsteps.StartStopStep):  # type: ignore[misc]
             started_at=self._started_at,
             seen_at=time.time(),
             state="loading",
+            next_model=self._swapping.next_model,
             notes=self._notes,
+            degradations=self._degradations,
         )
         if runtime is None:
             return card
@@ -208,53 +281,25 @@ class ModelStep(bootsteps.StartStopStep):  # type: ignore[misc]
         )
 
 
-class _Loading:
-    """Loads the model in a thread of its own. Read the results once `done` is set."""
+def _go_back(
+    config: InferenceConfig, handover: Handover | None, sentence: str, *, is_asked_to_stop: Callable[[], bool]
+) -> None:
+    """The ordered model cannot be served: become the one before again. Returns where there was none."""
+    if handover is None or not handover.previous:
+        return
+    failure = f"{config.model} could not be loaded, so the model before is served again: {sentence}"
+    log.error("swap_failed", model=config.model, reason=sentence)
+    back = Handover(order=handover.order, failure=failure)
+    _replace_process(handover.previous, back, config, is_asked_to_stop=is_asked_to_stop)
 
-    def __init__(self, config: InferenceConfig, entry: CatalogEntry) -> None:
-        self.done = threading.Event()
-        self.error: InferenceError | str | None = None
-        self.runtime: Runtime | None = None
-        self.kit = b""
-        self.notes: tuple[str, ...] = ()
-        self.device = ""
-        self.card: ModelCard
-        self._config = config
-        self._entry = entry
-        self._thread = threading.Thread(target=self._run, name="loading", daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._load()
-        except InferenceError as error:
-            self.error = error
-        except Exception as error:
-            log.exception("model_not_loaded", model=self._entry.name)
-            self.error = f"The model {self._entry.name} could not be loaded: {error}"
-        finally:
-            self.done.set()
-
-    def _load(self) -> None:
-        # Here: nothing else in a worker's tests needs the library.
-        from inference.llama import loader
-        from inference.worker.engine_setup import new_engine
-
-        loaded = loader.load(self._entry, self._config)
-        prompts = PromptBuilder(loaded.kit)
-        engine = new_engine(loaded, self._config, prompts.tokenizer)
-        self.card, self.notes, self.device = loaded.card, loaded.notes, loaded.device
-        self.kit = loaded.kit.to_bytes()
-        self.runtime = Runtime(
-            self._config,
-            connect(self._config),
-            engine,
-            Served.of(prompts),
-            ring=celery_module.ring,
-            send_record=celery_module.send_record,
-        )
+def _replace_process(
+    model: str, handover: Handover, config: InferenceConfig, *, is_asked_to_stop: Callable[[], bool]
+) -> None:
+    try:
+        image.become(model, handover, config, is_asked_to_stop=is_asked_to_stop)
+    except OSError as error:
+        _fail(f"The process could not be replaced by one that serves {model}: {error}")
 
 
 def _fail(error: InferenceError | str) -> NoReturn:

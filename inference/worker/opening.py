@@ -11,29 +11,31 @@ from uuid import UUID
 
 from inference.engine.submission import Ended, Submission, Token
 from inference.output.thinking import ThinkTags
+from inference.prompt.builder import Prompt
 from inference.prompt.tokenizer import Tokenizer
 from inference.protocol import FinishReason, Opening
 
 BURSTS_PER_SECOND = 50.0  # of a recital; a token more often than that leaves together with others
 
 
-def opening_tokens(
-    opening: Opening | None, tokenizer: Tokenizer, tags: ThinkTags | None, *, starts_thinking: bool
-) -> list[int]:
-    """Token ids of the given text; the thought is wrapped in `tags`, and left open when nothing follows it.
-
-    Without tags a thought cannot be written, and is left out. `starts_thinking`: the prompt has opened it already.
+def opening_tokens(opening: Opening | None, prompt: Prompt, tokenizer: Tokenizer, tags: ThinkTags | None) -> list[int]:
+    """Token ids of the given text, as they follow `prompt`; the thought is wrapped in `tags`, and left open when
+    nothing follows it. Without tags a thought cannot be written, and is left out.
     """
     if opening is None:
         return []
     tokens: list[int] = []
-    if tags is not None and (opening.reasoning or (starts_thinking and opening.content)):
-        if not starts_thinking:
-            tokens += tokenizer.encode_scaffold(tags.open + "\n")
-        tokens += tokenizer.encode_text(opening.reasoning)
+
+    def begins() -> bool:
+        return tokenizer.begins_after(tokens or prompt.tokens.tolist()[-1:])
+
+    if tags is not None and (opening.reasoning or (prompt.starts_thinking and opening.content)):
+        if not prompt.starts_thinking:
+            tokens += tokenizer.encode_scaffold(tags.open + "\n", begins=begins())
+        tokens += tokenizer.encode_text(opening.reasoning, begins=begins())
         if opening.content:
-            tokens += tokenizer.encode_scaffold(f"\n{tags.close}\n")
-    return tokens + tokenizer.encode_text(opening.content)
+            tokens += tokenizer.encode_scaffold(f"\n{tags.close}\n", begins=begins())
+    return tokens + tokenizer.encode_text(opening.content, begins=begins())
 
 
 class Recital:

@@ -95,10 +95,14 @@ class Served:
         if sampling.json_schema is not None and not is_held:
             return self.grammars.constraint(sampling.json_schema, generated)
         request = msgspec.structs.replace(request, tool_dialect=self.prompts.dialect_of(request))
-        inner = self.grammars.tool_calls(request) if is_held else None
         tags = self.think_tags_for(sampling)
-        may_think = tags is not None and (request.thinking is not False or inner is None)
-        constraint: Constraint | None = inner
+        inner: Constraint | None = None
+        if is_held:
+            inner = self.grammars.tool_calls(request)
+        elif tool_grammar.is_strict(request) and (tags is None or tags.are_tokens):
+            inner = self.grammars.begun_calls(request)
+        may_think = tags is not None and (request.thinking is not False or not is_held)
+        constraint = inner
         if tags is not None and may_think and (tags.are_tokens if inner else sampling.thinking_budget is not None):
             constraint = ThinkingConstraint(
                 tags,
@@ -108,7 +112,7 @@ class Served:
                 starts_inside=prompt.starts_thinking,
                 budget=sampling.thinking_budget,
                 inner=inner,
-                end_tokens=self.prompts.kit.end_tokens,
+                end_tokens=self.prompts.kit.end_tokens if is_held else (),
             )
         if constraint is not None:
             try:
@@ -121,7 +125,7 @@ class Served:
     def opening_tokens(self, request: GenerationRequest, prompt: Prompt) -> list[int]:
         """What the answer begins with, where that is given."""
         tags = self.think_tags_for(request.sampling)
-        return opening_tokens(request.opening, self.prompts.tokenizer, tags, starts_thinking=prompt.starts_thinking)
+        return opening_tokens(request.opening, prompt, self.prompts.tokenizer, tags)
 
     def think_tags_for(self, sampling: SamplingParams) -> ThinkTags | None:
         """What parts thoughts from content; None where all is content. JSON is: a tag in it is a string's text."""

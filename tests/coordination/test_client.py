@@ -14,15 +14,16 @@ import pytest
 import redis as redis_py
 
 from inference import celery, keys
-from inference.client import AsyncInferenceClient, InferenceClient, Swept
+from inference.client import AsyncInferenceClient, CheckedPrompt, InferenceClient, Swept
 from inference.config import InferenceConfig
-from inference.errors import EventsExpired, ModelNotServed, StoreUnavailable
+from inference.errors import EventsExpired, ModelNotServed, PromptTooLong, StoreUnavailable
 from inference.event_log import EventLog
 from inference.lease import Leases
-from inference.protocol import Finish, FinishReason
+from inference.protocol import ChatMessage, Finish, FinishReason, Role, SamplingParams
 from inference.registry import Registry
 from inference.waiting_room import Claim, WaitingRoom
 from tests.coordination.conftest import MODEL, delta, finish, make_request, worker_card
+from tests.worker.scripted import kit
 
 SITE = f"{keys.CELERY_PREFIX}{celery.SITE_QUEUE}"
 
@@ -165,6 +166,32 @@ def test_workers_and_models_are_those_that_live(redis: redis_py.Redis, registry:
     registry.withdraw("w1")
     assert registry.workers() == []
     assert registry.kit("unknown") is None
+
+
+def test_a_checked_prompt_tells_what_would_no_longer_be_seen(client: InferenceClient, registry: Registry) -> None:
+    card = worker_card("w0")
+    model = msgspec.structs.replace(card.model, context_tokens=512, prompt_kit=registry.store_kit(kit(512).to_bytes()))
+    registry.announce(msgspec.structs.replace(card, model=model))
+    turn = (ChatMessage(role=Role.USER, content="u" * 49), ChatMessage(role=Role.ASSISTANT, content="a" * 49))
+    newest = ChatMessage(role=Role.USER, content="n" * 49)
+    sampling = SamplingParams(max_tokens=212)
+    short = client.check_prompt(make_request(messages=(*turn, newest), sampling=sampling))
+    assert short == CheckedPrompt(num_tokens=150, num_dropped_messages=0, context_tokens=512)
+    long = client.check_prompt(make_request(messages=(*turn * 6, newest), sampling=sampling))
+    assert long.num_tokens <= 300
+    assert long.num_dropped_messages % 2 == 0
+    assert long.num_tokens == 50 * (13 - long.num_dropped_messages)
+    with pytest.raises(PromptTooLong):
+        client.check_prompt(make_request(messages=(ChatMessage(role=Role.USER, content="x" * 600),)))
+
+
+def test_a_model_is_described_by_its_worker_with_the_smallest_window(registry: Registry) -> None:
+    """Any worker may answer: what the site promises must hold at each of them."""
+    for name, context_tokens, started_at in (("w0", 4096, 3.0), ("w1", 2048, 1.0), ("w2", 2048, 2.0), ("w3", 512, 9.0)):
+        card = worker_card(name, started_at=started_at, state="loading" if name == "w3" else "ready")
+        model = msgspec.structs.replace(card.model, context_tokens=context_tokens, title=name)
+        registry.announce(msgspec.structs.replace(card, model=model))
+    assert [(model.title, model.context_tokens) for model in registry.models()] == [("w2", 2048)]
 
 
 def test_prompt_of_a_model_nobody_serves_is_refused(client: InferenceClient) -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from inference.output.deltas import OutputPipeline, merged
-from inference.protocol import Event, EventKind, FinishReason
+from inference.protocol import ChatMessage, Event, EventKind, FinishReason, Role
 from tests.worker.scripted import (
     CONTEXT_TOKENS,
     MODEL,
@@ -93,6 +93,20 @@ def test_a_full_context_ends_the_answer_and_says_so(
     finish = store.finish_of(asked.id)
     assert (finish.reason, finish.cut) == (FinishReason.LENGTH, "context")
     assert finish.usage.completion_tokens == CONTEXT_TOKENS - 1901
+
+
+def test_the_finish_says_how_many_messages_the_model_no_longer_saw(store: Store, make_worker: MakeWorker) -> None:
+    worker = make_worker({"hello": "Hi."})
+    turn = [ChatMessage(role=Role.USER, content="u" * 300), ChatMessage(role=Role.ASSISTANT, content="a" * 300)]
+    messages = (*turn * 4, ChatMessage(role=Role.USER, content="hello"))
+    asked = msgspec.structs.replace(request("hello"), messages=messages)
+    assert store.room.enter(asked)
+    short = store.enter("hello")
+    worker.answer()
+    dropped = store.finish_of(asked.id).num_dropped_messages
+    assert dropped > 0 and dropped % 2 == 0
+    assert store.finish_of(asked.id).usage.prompt_tokens == 301 * (8 - dropped) + 6
+    assert store.finish_of(short.id).num_dropped_messages == 0
 
 
 REPEATING = "Well: " + "again and " * 150

@@ -23,6 +23,7 @@ from tests.worker.scripted import (
     ScriptedWorker,
     Store,
     check_whole,
+    ids,
     settings,
     text_of,
     wait_until,
@@ -311,6 +312,41 @@ def test_a_bad_line_neither_loses_nor_repeats_nor_reorders(
         assert [token for event in log.events for token in event.tokens] == list(range(200))
         assert text_of(log)[1] == "".join(f"{token} " for token in range(200))
     assert proxy.num_lost > 0
+
+
+@pytest.mark.parametrize(("flush_tokens", "flush_ms"), [(1, 1), (10, 500), (64, 40), (10_000, 5_000)])
+def test_a_whole_worker_gathers_by_number_or_time_and_loses_nothing(
+    store: Store, make_worker: MakeWorker, flush_tokens: int, flush_ms: int
+) -> None:
+    """First text at once; then entries of so many tokens, or as many as came in the time, whichever is sooner."""
+    answer = "naïve 👩‍💻 " * 20
+    delay = 0.002
+    worker = make_worker(
+        {"q": answer},
+        STREAM_FLUSH_TOKENS=flush_tokens,
+        STREAM_FLUSH_MS=flush_ms,
+        backend={"delay_seconds": delay},
+    )
+    asked = store.enter("q")
+    began = time.monotonic()
+    worker.answer()
+    seconds = time.monotonic() - began
+    log = store.read(asked.id)
+    check_whole(log)
+    assert text_of(log)[1] == answer
+    assert [token for event in log.events for token in event.tokens] == ids(answer)
+    entries = [event for event in log.events if event.kind is EventKind.DELTA]
+    assert len(entries[0].tokens) < 10, "the first text did not wait"
+    num_tokens, num_entries = len(ids(answer)), len(entries)
+    # Characters of several bytes wait for their last, so an entry may be three tokens short of what was gathered.
+    assert num_entries <= 3 + num_tokens / max(1, flush_tokens - 3) + seconds * 1000 / flush_ms
+    if flush_tokens == 10:
+        longest = max(len(entry.tokens) for entry in entries[1:])
+        assert longest < 100, "tokens that are enough did not leave before their time"
+        assert num_entries > num_tokens / 100
+    if flush_tokens == 10_000:
+        assert num_entries <= 2, "what ends sooner than its time does not wait for it either"
+        assert seconds < flush_ms / 1000
 
 
 def test_a_whole_worker_on_a_bad_line(

@@ -181,10 +181,25 @@ def test_schemas_and_calls_go_together(store: Store, make_worker: MakeWorker) ->
 
 def test_an_impossible_choice_ends_with_its_reason(store: Store, make_worker: MakeWorker) -> None:
     worker = scripted(make_worker, CALL)
-    asked = enter(store, "weather?", tool_choice="required", tool_dialect="python")
+    tools = (ToolSpec(name="no-python-name"),)
+    asked = enter(store, "weather?", tools=tools, tool_choice="required", tool_dialect="python")
     worker.answer()
     error = store.finish_of(asked.id).error
     assert error is not None and error.code == "invalid_request" and "Python" in error.message
+
+
+def test_a_required_call_is_made_in_python_too(store: Store, make_worker: MakeWorker) -> None:
+    for fields in ({"required_tool": "weather"}, {"is_parallel": False, "tools": (WEATHER,)}):
+        worker = scripted(make_worker, "No, I would rather not.")
+        asked = enter(store, "weather?", tool_choice="required", tool_dialect="python", **fields)
+        worker.answer()
+        log = store.read(asked.id)
+        (call,) = log.tool_calls
+        assert call.name == "weather"
+        assert json.loads(call.arguments)["unit"] in ("C", "F")
+        assert text_of(log) == ("", "")
+        assert store.finish_of(asked.id).reason is FinishReason.TOOL_CALLS
+        worker.stop()
 
 
 def test_a_thought_ends_with_its_budget(store: Store, make_worker: MakeWorker) -> None:

@@ -12,6 +12,7 @@ import sys
 import urllib.error
 import urllib.request
 from argparse import ArgumentParser
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from chatsite import state_dir
 from chatsite.embedded import HOST, BundledPostgres, BundledValkey, EmbeddedError
 from chatsite.supervisor import Child, Lock, StartFailed, StopRequested, Supervisor
 from inference import keys
-from inference.catalog import Catalog
+from inference.catalog import Catalog, CatalogEntry
 from inference.celery import SITE_QUEUE
 from inference.errors import InferenceError
 
@@ -45,12 +46,21 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="of the site, on 127.0.0.1")
         parser.add_argument("--state-dir", help="keeps data, keys and logs (STATE_DIR; default: var)")
-        parser.add_argument("--model", help="catalog name, path of a .gguf, or owner/repo:file.gguf (MODEL)")
-        parser.add_argument("--workers", type=int, help="GPU workers (default: one per GPU, at least one)")
+        parser.add_argument(
+            "--model",
+            action="append",
+            dest="models",
+            help="catalog name, path of a .gguf, or owner/repo:file.gguf (MODEL); again for each further model",
+        )
+        parser.add_argument(
+            "--workers",
+            type=int,
+            help="GPU workers in all, dealt out to the models in turn (default: one per GPU, at least one per model)",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            Fleet(self._say, **{name: options[name] for name in ("port", "model", "workers")}).run()
+            Fleet(self._say, **{name: options[name] for name in ("port", "models", "workers")}).run()
         except (StartFailed, EmbeddedError, InferenceError) as error:
             sys.exit(str(error))
         except StopRequested:
@@ -67,13 +77,13 @@ class Command(BaseCommand):
 class Fleet:
     """What `up` starts, in which order, and how it ends."""
 
-    def __init__(self, say: Any, *, port: int, model: str | None, workers: int | None) -> None:
+    def __init__(self, say: Any, *, port: int, models: list[str] | None, workers: int | None) -> None:
         self._say = say
         self._port = port
         self._state_dir: Path = settings.STATE_DIR
         self._gpus = visible_gpus()
-        self._num_workers = max(1, len(self._gpus)) if workers is None else workers
-        self._model = settings.INFERENCE.model if model is None else model
+        self._models = list(models or [settings.INFERENCE.model])
+        self._num_workers = max(len(self._models), len(self._gpus)) if workers is None else workers
         self._supervisor = Supervisor(self._state_dir, cwd=settings.BASE_DIR, say=say)
         self._env = {
             **os.environ,
@@ -85,7 +95,7 @@ class Fleet:
         self._own_redis = settings.REDIS_URL if settings.IS_REDIS_GIVEN else ""
         self._own_database = settings.DATABASE_URL if settings.IS_DATABASE_GIVEN else ""
         self._told: set[str] = set()
-        self._notes: tuple[str, ...] = ()
+        self._entries: list[CatalogEntry] = []
         self._web: list[Child] = []
         self._gpu_workers: list[Child] = []
         self._site_workers: list[Child] = []
@@ -118,6 +128,10 @@ class Fleet:
             raise StartFailed(f"--port must be between 1 and 65535, not {self._port}.")
         if not 0 <= self._num_workers <= 64:
             raise StartFailed(f"--workers must be between 0 and 64, not {self._num_workers}.")
+        if 0 < self._num_workers < len(self._models):
+            raise StartFailed(
+                f"{len(self._models)} models need at least as many --workers, not {self._num_workers}; one serves one."
+            )
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -129,13 +143,23 @@ class Fleet:
                 raise StartFailed(f"Port {self._port} {why}; choose another with --port.") from None
         self._check_given_servers()
         if self._num_workers:
-            entry = Catalog.of(settings.INFERENCE).entry(self._model)
-            self._notes = entry.notes
-            if ("/" in self._model or self._model.endswith(".gguf")) and Path(self._model).expanduser().exists():
-                self._model = str(Path(self._model).expanduser().resolve())
-            self._env["MODEL"] = self._model
-            self._env.setdefault("DEFAULT_MODEL", entry.name)  # so that messages can wait before a worker is there
-            self._title = entry.title
+            self._check_models()
+
+    def _check_models(self) -> None:
+        catalog = Catalog.of(settings.INFERENCE)
+        self._entries = [catalog.entry(model) for model in self._models]
+        names = [entry.name for entry in self._entries]
+        for name in names:
+            if names.count(name) > 1:
+                raise StartFailed(f"Two models are called {name}; each --model must be another one.")
+        # Workers run in the project's folder, not in the one in which the command was given.
+        self._models = [
+            str(Path(model).expanduser().resolve())
+            if ("/" in model or model.endswith(".gguf")) and Path(model).expanduser().exists()
+            else model
+            for model in self._models
+        ]
+        self._env.setdefault("DEFAULT_MODEL", names[0])  # so that messages can wait before a worker is there
 
     def _check_given_servers(self) -> None:
         """Those the operator named must answer now: children would only try for ever."""
@@ -160,7 +184,7 @@ class Fleet:
     # -- start
 
     def _start(self) -> None:
-        for note in self._notes:
+        for note in (note for entry in self._entries for note in entry.notes):
             self._tell_once(note, note)
         if self._own_redis:
             self._env["REDIS_URL"] = self._own_redis
@@ -182,11 +206,12 @@ class Fleet:
         self._supervisor.wait_until(self._is_ready)
 
     def _start_gpu_worker(self, number: int) -> None:
-        env = dict(self._env)
-        if len(self._gpus) > 1:
-            env["CUDA_VISIBLE_DEVICES"] = self._gpus[number % len(self._gpus)]
+        entry = self._entries[number % len(self._entries)]
+        env = self._env | worker_env(
+            number, self._models, gpus=self._gpus, num_workers=self._num_workers, environ=os.environ
+        )
         name = "GPU worker" if self._num_workers == 1 else f"GPU worker {number + 1}"
-        self._say(f"Starting {name} with {self._title}.")
+        self._say(f"Starting {name} with {entry.title}.")
         child = self._child(
             name,
             f"gpu-worker-{number + 1}",
@@ -247,12 +272,15 @@ class Fleet:
             if all(checks[name]["ok"] for name in ("postgres", "redis", "site_worker")):
                 self._say("No GPU worker was asked for: messages wait until one joins.")
                 return True
-        for reason in found["reasons"]:
+        served = {model["name"] for model in found["checks"]["models"]}
+        missing = [entry.name for entry in self._entries if entry.name not in served] if found["ready"] else []
+        for reason in (*found["reasons"], *(f"No worker has {name} ready." for name in missing)):
             self._tell_once(reason, f"Waiting: {reason}")
-        for worker in found["checks"]["workers"] if found["ready"] else ():
-            for note in worker["notes"]:
+        is_ready = bool(found["ready"]) and not missing
+        for worker in found["checks"]["workers"] if is_ready else ():
+            for note in worker["notes"] + worker["degradations"]:
                 self._tell_once(note, note)
-        return bool(found["ready"])
+        return is_ready
 
     def _tell_once(self, what: str, line: str) -> None:
         if what not in self._told:
@@ -277,6 +305,27 @@ class Fleet:
 
 
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the proxy of the environment is not for us
+
+
+def worker_env(
+    number: int, models: Sequence[str], *, gpus: Sequence[str], num_workers: int, environ: Mapping[str, str]
+) -> dict[str, str]:
+    """What worker `number` (from 0) of `num_workers` has of its own: models and GPUs are dealt out in turn, the cores
+    of a machine without a GPU are divided, and a name that was set for one gets a number."""
+    env = {"MODEL": models[number % len(models)]}
+    if len(gpus) > 1:
+        env["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
+    if num_workers > 1 and not gpus and not environ.get("WORKER_THREADS", "").strip():
+        env["WORKER_THREADS"] = str(max(1, usable_cores() // num_workers))
+    if num_workers > 1 and (name := environ.get("WORKER_NAME", "").strip()):
+        env["WORKER_NAME"] = f"{name}-{number + 1}"
+    if num_workers > 1 and (port := environ.get("WORKER_METRICS_PORT", "").strip()).isdigit() and int(port):
+        env["WORKER_METRICS_PORT"] = str(int(port) + number)
+    return env
+
+
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def visible_gpus() -> list[str]:
