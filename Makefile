@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: help install up test check format lock bench soak screenshots
+.PHONY: help install catalogues up test check format lock bench soak screenshots messages icons
 
 help:
 	@echo "make install   the virtual environment $(VENV) and everything in it"
@@ -17,10 +17,24 @@ help:
 	@echo "make lock      compile requirements/*.txt afresh (needs uv)"
 	@echo "make bench     ours beside llama.cpp's own programs         (ARGS='--model smollm3-3b --concurrency 1,8,32')"
 	@echo "make screenshots  pictures of the page into docs/screenshots (needs Chromium)"
+	@echo "make messages  look for texts to translate, and put them into locale/*/LC_MESSAGES/django.po"
+	@echo "make icons     draw static/icons afresh"
 	@echo "make soak      what takes long: 5,000 requests, hundreds of thousands of random inputs"
 
 install:
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh .ci/install
+	@$(MAKE) --no-print-directory --silent catalogues
+
+# What people read in their language: compiled where the text of a catalogue is newer.
+catalogues: $(patsubst %.po,%.mo,$(wildcard locale/*/LC_MESSAGES/django.po))
+locale/%.mo: locale/%.po
+	@$(BIN)/pybabel --quiet compile --input-file $< --output-file $@
+
+messages: install
+	@$(BIN)/python manage.py messages
+
+icons: install
+	@$(BIN)/python .ci/icons
 
 up: install
 	@exec $(BIN)/python manage.py up $(ARGS)

@@ -20,6 +20,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chatsite.settings")
 
 SWEEP_SECONDS = 2.0
 HEARTBEAT_SECONDS = 2.0
+DRAFTS_SECONDS = 3_600.0
 HEARTBEAT_TASK = "ops.heartbeat"
 
 app = configure(Celery("smolfleet-site"), settings.INFERENCE)
@@ -35,6 +36,7 @@ app.conf.update(
         for name, task, seconds in (
             ("sweep", "chat.sweep", SWEEP_SECONDS),
             ("heartbeat", HEARTBEAT_TASK, HEARTBEAT_SECONDS),
+            ("drafts", "chat.sweep_drafts", DRAFTS_SECONDS),
         )
     },
 )

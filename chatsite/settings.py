@@ -81,6 +81,9 @@ INSTALLED_APPS = [
     "chatsite.accounts",
     "chatsite.chat",
     "chatsite.review",
+    "chatsite.prompts",
+    "chatsite.sharing",
+    "chatsite.transfer",
     "chatsite.api",
     "chatsite.ops",
 ]
@@ -91,6 +94,7 @@ MIDDLEWARE = [
     "chatsite.static_files.StaticFilesMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -111,6 +115,7 @@ TEMPLATES = [
         "OPTIONS": {
             "context_processors": [
                 "django.template.context_processors.request",
+                "django.template.context_processors.i18n",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "chatsite.context.site",
@@ -198,6 +203,7 @@ CONTENT_SECURITY_POLICY = {
         "font-src": [SELF],
         "form-action": [SELF],
         "manifest-src": [SELF],
+        "worker-src": [SELF],
         "frame-ancestors": [NONE],
         "base-uri": [NONE],
     }
@@ -221,8 +227,19 @@ if BEHIND_TLS:
     SESSION_COOKIE_NAME = "__Host-sessionid"
     CSRF_COOKIE_NAME = "__Host-csrftoken"
 
+# -- languages
+
 LANGUAGE_CODE = "en"
-USE_I18N = False
+LOCALE_PATHS = [BASE_DIR / "locale"]
+# `make install` compiles the catalogues. One that is not there is not offered, for it would leave half a page English.
+LANGUAGES = [
+    ("en", "English"),
+    *([("de", "Deutsch")] if (LOCALE_PATHS[0] / "de/LC_MESSAGES/django.mo").exists() else []),
+]
+LANGUAGE_COOKIE_AGE = 31_536_000
+LANGUAGE_COOKIE_HTTPONLY = True
+LANGUAGE_COOKIE_SAMESITE = "Lax"
+LANGUAGE_COOKIE_SECURE = BEHIND_TLS
 USE_TZ = True
 
 LOGGING = log_format.configure(level=LOG_LEVEL, style=LOG_FORMAT)

@@ -16,7 +16,13 @@ from inference.config import Environment
 @dataclass(frozen=True, kw_only=True)
 class SiteConfig:
     site_name: str = "SmolFleet"
+    starters: tuple[str, ...] = (  # ideas for a first message, offered where a conversation begins
+        "Explain how a hash map works, with a small example",
+        "Write a polite note that moves a meeting to Friday",
+        "Compare tea and coffee in a table",
+    )
     default_model: str = ""  # catalog name new conversations use; "" = what a live worker serves
+    model_titles: bool = True  # the model names conversations after their first answer, when nobody waits
     sign_up_open: bool = True  # False: only an admin makes accounts
     max_message_chars: int = 100_000
     max_conversation_messages: int = 10_000
@@ -27,6 +33,13 @@ class SiteConfig:
     max_completion_tokens: int = 4_096  # of one answer
     max_streams_per_user: int = 32  # open SSE and WebSocket streams of one user in one web process
     stream_buffer_bytes: int = 256 * 1024  # a viewer that does not read costs at most this much
+    max_file_bytes: int = 10 * 1024 * 1024  # of one upload
+    max_file_chars: int = 400_000  # of the text read from one file
+    max_files_per_message: int = 8
+    max_pdf_pages: int = 500
+    max_pdf_seconds: int = 20  # for reading one PDF
+    max_import_bytes: int = 64 * 1024 * 1024  # of one file of conversations, as it comes and unpacked
+    share_anyone: bool = True  # False: a link is of use to people signed in alone
     metrics_token: str = ""  # bearer token of /metrics; "" = loopback alone may read it
 
     def replace(self, **changes: object) -> SiteConfig:
@@ -44,7 +57,9 @@ def load(env: Mapping[str, str]) -> SiteConfig:
     d = SiteConfig()
     return SiteConfig(
         site_name=e.text("SITE_NAME", d.site_name),
+        starters=tuple(line.strip() for line in e.text("STARTERS", "|".join(d.starters)).split("|") if line.strip()),
         default_model=e.text("DEFAULT_MODEL", d.default_model),
+        model_titles=e.flag("MODEL_TITLES", d.model_titles),
         sign_up_open=e.flag("SIGN_UP_OPEN", d.sign_up_open),
         max_message_chars=e.integer("MAX_MESSAGE_CHARS", d.max_message_chars, low=1, high=10_000_000),
         max_conversation_messages=e.integer(
@@ -57,5 +72,12 @@ def load(env: Mapping[str, str]) -> SiteConfig:
         max_completion_tokens=e.integer("MAX_COMPLETION_TOKENS", d.max_completion_tokens, low=1, high=1_000_000),
         max_streams_per_user=e.integer("MAX_STREAMS_PER_USER", d.max_streams_per_user, low=1, high=100_000),
         stream_buffer_bytes=e.integer("STREAM_BUFFER_BYTES", d.stream_buffer_bytes, low=16_384, high=16_777_216),
+        max_file_bytes=e.integer("MAX_FILE_BYTES", d.max_file_bytes, low=1_024, high=1_073_741_824),
+        max_file_chars=e.integer("MAX_FILE_CHARS", d.max_file_chars, low=100, high=10_000_000),
+        max_files_per_message=e.integer("MAX_FILES_PER_MESSAGE", d.max_files_per_message, low=0, high=100),
+        max_pdf_pages=e.integer("MAX_PDF_PAGES", d.max_pdf_pages, low=1, high=100_000),
+        max_pdf_seconds=e.integer("MAX_PDF_SECONDS", d.max_pdf_seconds, low=1, high=600),
+        max_import_bytes=e.integer("MAX_IMPORT_BYTES", d.max_import_bytes, low=1_024, high=1_073_741_824),
+        share_anyone=e.flag("SHARE_ANYONE", d.share_anyone),
         metrics_token=e.text("METRICS_TOKEN", d.metrics_token),
     )

@@ -12,8 +12,10 @@ COPY inference inference
 COPY chatsite chatsite
 COPY templates templates
 COPY static static
+COPY locale locale
 ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
     DJANGO_SETTINGS_MODULE=chatsite.settings STATE_DIR=/srv/state STATIC_ROOT=/srv/static LOG_FORMAT=json
+RUN for po in locale/*/LC_MESSAGES/django.po; do pybabel --quiet compile -i $po -o ${po%.po}.mo; done
 # The key is for this one command: collecting needs settings that load, not a secret.
 RUN SECRET_KEY=only-for-collecting-static-files-at-build-time python manage.py collectstatic --noinput
 USER smolfleet

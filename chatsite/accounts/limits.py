@@ -91,5 +91,5 @@ class RequestRate:
 
 
 def num_active(user: User) -> int:
-    """Answers in this user's chats that have not ended. The API counts its own."""
-    return user.generations.filter(status="active", source="chat").count()
+    """Answers in this user's chats, temporary ones too, that have not ended. The API counts its own."""
+    return user.generations.filter(status="active", source__in=("chat", "temporary")).count()

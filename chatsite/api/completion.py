@@ -86,7 +86,7 @@ def admit(user: User, body: ChatCompletionRequest) -> Completion:
         sampling=body.sampling(site.max_completion_tokens),
         date=now.date().isoformat(),
     )
-    request = msgspec.structs.replace(request, prompt_tokens=client.check_prompt(request))
+    request = msgspec.structs.replace(request, prompt_tokens=client.check_prompt(request).num_tokens)
     _write_row(user, request)
     try:
         client.submit(request)
@@ -98,7 +98,7 @@ def admit(user: User, body: ChatCompletionRequest) -> Completion:
 
 
 def _expect_served(model: str, cards: list[WorkerCard], default_model: str) -> None:
-    if any(card.model.name == model and card.state == "ready" for card in cards):
+    if any(card.model.name == model and card.state == "ready" and not card.next_model for card in cards):
         return
     if not cards or model == default_model or any(card.model.name == model for card in cards):
         raise errors.no_worker()  # a model that belongs here, but nobody has it ready

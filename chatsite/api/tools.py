@@ -17,7 +17,7 @@ from inference.protocol import ToolSpec
 
 
 class FunctionForm(msgspec.Struct):
-    """`strict` changes nothing where the model is free to call; a call that must be made follows its schema anyway."""
+    """`strict` is for a model that is free to call; a call that must be made follows its schema anyway."""
 
     name: str
     description: str | None = None
@@ -64,6 +64,7 @@ def specs(forms: Sequence[ToolForm] | None) -> tuple[ToolSpec, ...]:
                 name=form.function.name,
                 description=form.function.description or "",
                 parameters="" if parameters == "null" else parameters,
+                is_strict=bool(form.function.strict),
             )
         )
     return tuple(found)

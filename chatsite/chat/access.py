@@ -11,12 +11,12 @@ from uuid import UUID
 from django.conf import settings
 from django.contrib.auth import get_user
 from django.db import connection
-from django.db.models import Model, QuerySet
+from django.db.models import Model, Prefetch, QuerySet
 from django.http import Http404, HttpRequest
 from django.utils.module_loading import import_string
 
 from chatsite.accounts.models import User
-from chatsite.chat.models import Conversation, Generation, Message
+from chatsite.chat.models import Attachment, Conversation, Generation, Message
 
 M = TypeVar("M", bound=Model)
 
@@ -27,6 +27,14 @@ WITH RECURSIVE path (id, parent_id, height) AS (
     SELECT m.id, m.parent_id, path.height + 1 FROM chat_message m JOIN path ON m.id = path.parent_id
 )
 SELECT id FROM path ORDER BY height DESC
+"""
+_SUBTREE = """
+WITH RECURSIVE subtree (id, parent_id) AS (
+    SELECT id, parent_id FROM chat_message WHERE id = %(top)s AND conversation_id = %(conversation)s
+    UNION ALL
+    SELECT m.id, m.parent_id FROM chat_message m JOIN subtree ON m.parent_id = subtree.id
+)
+SELECT id, parent_id FROM subtree
 """
 
 
@@ -56,15 +64,38 @@ def active_generations_of(conversation: Conversation) -> QuerySet[Generation]:
 
 
 def path_of(conversation: Conversation, leaf_id: UUID | None = None) -> list[Message]:
-    """Messages from the root to `leaf_id` (the conversation's own leaf when None), each with its generation."""
+    """Messages from the root to `leaf_id` (the conversation's own leaf when None).
+
+    Each has its generation, its feedback and its files, these without their text.
+    """
     leaf_id = leaf_id or conversation.leaf_id
     if leaf_id is None:
         return []
     with connection.cursor() as cursor:
         cursor.execute(_PATH, {"leaf": leaf_id, "conversation": conversation.pk})
         ids = [row[0] for row in cursor.fetchall()]
-    messages = Message.objects.filter(pk__in=ids).select_related("generation").in_bulk()
-    return [messages[pk] for pk in ids]
+    files = Prefetch("attachments", Attachment.objects.defer("text").order_by("pk"))
+    rows = Message.objects.filter(pk__in=ids).select_related("generation", "feedback").prefetch_related(files)
+    messages = rows.in_bulk()
+    return [messages[pk] for pk in ids if pk in messages]  # the lower end may have been deleted meanwhile
+
+
+def subtree_of(conversation: Conversation, message_id: UUID) -> dict[UUID, UUID | None]:
+    """A message and all below it, each with its parent; empty when the conversation has no such message."""
+    with connection.cursor() as cursor:
+        cursor.execute(_SUBTREE, {"top": message_id, "conversation": conversation.pk})
+        return dict(cursor.fetchall())
+
+
+def newest_leaf_of(conversation: Conversation, message_id: UUID) -> UUID | None:
+    """Where the branch that `message_id` lies on was last gone on with; None when there is no such message."""
+    subtree = subtree_of(conversation, message_id)
+    return max(subtree.keys() - subtree.values(), default=None)  # ids sort by creation
+
+
+def locked_conversation_of(user: User, conversation_id: UUID) -> Conversation:
+    """The conversation as it is now, its row held until commit: sends wait for it. Raises Http404."""
+    return only(conversations_of(user).select_for_update(no_key=True, of=("self",)), conversation_id)
 
 
 def is_signed_in(session_key: str, user_id: UUID) -> bool:

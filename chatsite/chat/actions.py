@@ -1,4 +1,4 @@
-"""Every write a person makes: start, send, edit, retry, stop, select, rename, delete. One verb, one transaction.
+"""Every write a person makes: start, send, edit, retry, stop, select. One verb, one transaction.
 
 What a verb accepted stays accepted: the rows are committed first, and only then is Redis told. Redis being away makes
 nothing fail; the sweeper carries on from the rows. Ends of generations are written by `recording` alone. Synchronous;
@@ -13,16 +13,19 @@ from dataclasses import dataclass
 from typing import Unpack
 from uuid import UUID
 
+import msgspec
 import structlog
 from django.conf import settings
 from django.db import transaction
+from django.http import Http404
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from chatsite.accounts import limits
 from chatsite.accounts.models import User, new_id
-from chatsite.chat import access, choosing, dispatch, errors
+from chatsite.chat import access, choosing, dispatch, errors, live
 from chatsite.chat.attachments import chosen, of_message, tie
-from chatsite.chat.models import TITLE_CHARS, Attachment, Conversation, Generation, Message, QueuedMessage
+from chatsite.chat.models import Attachment, Conversation, Generation, Message, QueuedMessage
 from chatsite.chat.text import clean_typed, title_of
 from chatsite.chat.tuning import Tuning, checked
 from inference.errors import StoreUnavailable
@@ -31,6 +34,8 @@ from inference.protocol import ChatMessage, GenerationRequest, Opening, Role, Sa
 log = structlog.get_logger(__name__)
 
 MODEL_SAMPLING = SamplingParams()  # the model's own defaults
+# Said to the model at the end of the question, in one request; no conversation ever holds it.
+STYLES = {"shorter": "Keep this answer short: a few sentences at most, only what matters most."}
 
 
 @dataclass(frozen=True)
@@ -123,15 +128,35 @@ def edit(user: User, message: Message, text: str, *, idempotency_key: UUID | Non
     )
 
 
-def retry(user: User, message: Message, *, sampling: SamplingParams = MODEL_SAMPLING) -> Sent:
-    """A new sibling of an answer that has ended; the old one stays.
+def retry(
+    user: User,
+    message: Message,
+    *,
+    sampling: SamplingParams = MODEL_SAMPLING,
+    model: str = "",
+    thinking: bool | None = None,
+    style: str = "",
+) -> Sent:
+    """A new sibling of an answer that has ended, which stays; or the answer to a question that has none any more.
+
+    `model`, `thinking` and `style` (a key of `STYLES`) hold for this one answer; without them it is written as the
+    conversation says.
 
     Raises:
         NotAnAnswer: `message` is no answer, or is still being written.
+        InvalidSettings: there is no such style.
         SendRefused: as for `send_message`.
         Http404: the message is not this user's, or no longer there.
     """
-    return _answer_again(user, _ended_answer(user, message), sampling)
+    question_id = _question_of(user, message)
+    conversation = access.conversation_of(user, message.conversation_id)  # a copy of our own: it is never saved
+    if model and not choosing.is_known(model):
+        raise errors.ModelUnknown(model)
+    if style and style not in STYLES:
+        raise errors.InvalidSettings(_("There is no style “%(name)s”.") % {"name": style}, param="style")
+    conversation.model = model or conversation.model
+    conversation.thinking = conversation.thinking if thinking is None else thinking
+    return _answer_again(user, conversation, question_id, sampling, instruction=STYLES.get(style, ""))
 
 
 def resume(user: User, message: Message) -> Sent:
@@ -148,7 +173,7 @@ def resume(user: User, message: Message) -> Sent:
     if generation is None or not generation.is_unfinished or not (answer.content or answer.reasoning):
         raise errors.NothingToResume
     opening = Opening(content=answer.content, reasoning=answer.reasoning)
-    return _answer_again(user, answer, MODEL_SAMPLING, opening)
+    return _answer_again(user, answer.conversation, answer.parent_id, MODEL_SAMPLING, opening)
 
 
 def stop(user: User, generation: Generation) -> None:
@@ -167,41 +192,37 @@ def select(user: User, message: Message) -> Conversation:
     Raises:
         Http404: the message is not this user's, or no longer there.
     """
-    message = access.message_of(user, message.pk)
-    children: dict[UUID | None, UUID] = {}
-    for pk, parent_id in Message.objects.filter(conversation_id=message.conversation_id).values_list("pk", "parent_id"):
-        children[parent_id] = max(children.get(parent_id, pk), pk)  # ids sort by creation
-    leaf_id = message.pk
-    while leaf_id in children:
-        leaf_id = children[leaf_id]
-    conversation = message.conversation
-    conversation.leaf_id = leaf_id
-    conversation.save(update_fields=["leaf"])
+    with transaction.atomic():
+        conversation = access.locked_conversation_of(user, message.conversation_id)
+        leaf_id = access.newest_leaf_of(conversation, message.pk)
+        if leaf_id is None:
+            raise Http404
+        conversation.leaf_id = leaf_id
+        conversation.save(update_fields=["leaf"])
     return conversation
 
 
-def rename(user: User, conversation: Conversation, title: str) -> Conversation:
-    """Give it the owner's title; an empty one gives the first words back.
+def checked_text(text: str) -> str:
+    """What was typed, as it is stored.
 
     Raises:
-        Http404: the conversation is not this user's, or no longer there.
+        EmptyMessage, MessageTooLong.
     """
-    conversation = access.conversation_of(user, conversation.pk)
-    own = " ".join(clean_typed(title).split())[:TITLE_CHARS]
-    first = conversation.messages.filter(role=Message.Role.USER).order_by("pk").first()
-    conversation.title = own or (title_of(first.content) if first else "")
-    conversation.is_title_own = bool(own)
-    conversation.save(update_fields=["title", "is_title_own"])
-    return conversation
+    text = checked_length(clean_typed(text).strip("\n"))
+    if not text.strip():
+        raise errors.EmptyMessage
+    return text
 
 
-def delete(user: User, conversation: Conversation) -> None:
-    """Take a conversation away for good, from Postgres and from Redis; what is still being written ends at once.
+def check_fits(conversation: Conversation, text: str, files: Iterable[Attachment] = ()) -> None:
+    """Whether the message alone, without what was said before it, can ever be sent here.
 
     Raises:
-        Http404: the conversation is not this user's, or no longer there.
+        PromptTooLong, InvalidSettings, ModelUnknown.
     """
-    access.conversation_of(user, conversation.pk).delete()  # each deleted generation is forgotten in Redis: see apps.py
+    turns = dispatch.messages_for((), conversation.system_prompt)
+    typed = dispatch.typed_with_files(text, files)
+    _request(conversation, (*turns, ChatMessage(role=Role.USER, content=typed)), MODEL_SAMPLING)
 
 
 def _ended_answer(user: User, message: Message) -> Message:
@@ -214,15 +235,32 @@ def _ended_answer(user: User, message: Message) -> Message:
     return message
 
 
-def _answer_again(user: User, answer: Message, sampling: SamplingParams, opening: Opening | None = None) -> Sent:
-    """Another sibling of `answer`."""
-    conversation = answer.conversation
-    _take_request(user)
-    path = access.path_of(conversation, answer.parent_id)
+def _question_of(user: User, message: Message) -> UUID | None:
+    """What an answer beside `message` answers: `message` itself, where it is a question without one."""
+    found = access.message_of(user, message.pk)
+    if found.role == Message.Role.USER and not found.children.exists():
+        return found.pk
+    return _ended_answer(user, found).parent_id
+
+
+def _answer_again(
+    user: User,
+    conversation: Conversation,
+    question_id: UUID | None,
+    sampling: SamplingParams,
+    opening: Opening | None = None,
+    instruction: str = "",
+) -> Sent:
+    """Another answer to a question."""
+    take_request(user)
+    path = access.path_of(conversation, question_id)
     turns = dispatch.messages_for(path, conversation.system_prompt)
+    if instruction:
+        turns = (*turns[:-1], msgspec.structs.replace(turns[-1], content=f"{turns[-1].content}\n\n{instruction}"))
     request = _request(conversation, turns, sampling, opening)
     with transaction.atomic():
         fresh = _lock(user, conversation)
+        _check_there(fresh, question_id)
         _check_room(user, fresh, request.model)
         return _answer(user, fresh, path[-1], request)
 
@@ -238,14 +276,12 @@ def _send(
     files_of_it: Callable[[], list[Attachment]] = list,
     queued: QueuedMessage | None = None,
 ) -> Sent:
-    text = _checked_length(clean_typed(text).strip("\n"))
-    if not text.strip():
-        raise errors.EmptyMessage
+    text = checked_text(text)
     conversation = access.conversation_of(user, conversation.pk)
     if repeat := _repeat(conversation, idempotency_key):
         return repeat
     try:
-        _take_request(user)
+        take_request(user)
         files = files_of_it()  # only now: at a repeat the drafts are gone
         return _send_first(user, conversation, parent_of, text, idempotency_key, sampling, opening, files, queued)
     except errors.SendRefused:
@@ -280,6 +316,7 @@ def _send_first(
                 return repeat
             _check_room(user, fresh, request.model)
             if parent_of(fresh) == parent_id:
+                _check_there(fresh, parent_id)
                 _leave_queue(fresh, idempotency_key, queued)
                 message = Message.objects.create(
                     conversation=fresh,
@@ -321,8 +358,7 @@ def _request(
 def _lock(user: User, conversation: Conversation) -> Conversation:
     """The conversation as it is now, with the user's and its own row held until commit: one send at a time each."""
     User.objects.select_for_update(no_key=True).get(pk=user.pk)
-    rows = access.conversations_of(user).select_for_update(no_key=True, of=("self",))
-    return access.only(rows, conversation.pk)
+    return access.locked_conversation_of(user, conversation.pk)
 
 
 def _check_room(user: User, conversation: Conversation, model: str) -> None:
@@ -337,6 +373,12 @@ def _check_room(user: User, conversation: Conversation, model: str) -> None:
         waiting = Generation.objects.filter(status=Generation.Status.ACTIVE, model=model)
         if (num_active := waiting.count()) >= site.max_waiting:
             raise errors.SiteBusy(num_active=num_active)
+
+
+def _check_there(conversation: Conversation, message_id: UUID | None) -> None:
+    """Under the lock: a message that the request was made from may have been deleted meanwhile."""
+    if message_id is not None and not conversation.messages.filter(pk=message_id).exists():
+        raise Http404("There is nothing here.")
 
 
 def _leave_queue(conversation: Conversation, idempotency_key: UUID | None, queued: QueuedMessage | None) -> None:
@@ -354,16 +396,18 @@ def _repeat(conversation: Conversation, idempotency_key: UUID | None) -> Sent | 
     message = conversation.messages.filter(idempotency_key=idempotency_key).first()
     if message is None:
         return None
-    answer = message.children.order_by("pk").select_related("generation").first()
-    assert answer is not None, "a user message is stored together with its answer"
+    answer = message.children.filter(generation__isnull=False).order_by("pk").select_related("generation").first()
+    if answer is None:
+        raise errors.AnswerGone
     return Sent(message, answer, answer.generation, is_repeat=True)
 
 
-def _take_request(user: User) -> None:
+def take_request(user: User) -> None:
     try:
         _rate().take(user.pk, settings.SMOLFLEET.max_requests_per_minute)
     except limits.RateExceeded as error:
-        raise errors.TooManyRequests(str(error), retry_after_seconds=error.retry_after_seconds) from error
+        words = _("At most %(most)d messages a minute.") % {"most": error.max_per_minute}
+        raise errors.TooManyRequests(words, retry_after_seconds=error.retry_after_seconds) from error
 
 
 @functools.cache
@@ -371,7 +415,7 @@ def _rate() -> limits.RequestRate:
     return limits.RequestRate(dispatch.inference_client().redis)
 
 
-def _checked_length(text: str) -> str:
+def checked_length(text: str) -> str:
     max_chars = settings.SMOLFLEET.max_message_chars
     if len(text) > max_chars:
         raise errors.MessageTooLong(num_chars=len(text), max_chars=max_chars)
@@ -381,6 +425,7 @@ def _checked_length(text: str) -> str:
 def _begin(request: GenerationRequest, conversation_id: UUID) -> None:
     dispatch.submit(request)
     dispatch.tell_conversation(conversation_id, request.id)
+    live.tell(UUID(request.user_key), conversation_id, live.Change.BEGAN)
 
 
 def _cancel(generation_id: UUID) -> None:

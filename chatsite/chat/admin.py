@@ -20,7 +20,7 @@ from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from chatsite.chat.models import Conversation, Generation, Message
+from chatsite.chat.models import Attachment, Conversation, Feedback, Generation, Message
 
 MAX_COUNTED_ROWS = 10_000
 
@@ -198,4 +198,57 @@ class GenerationAdmin(FrameAdmin):
 
     @admin.display(description="Message")
     def message_link(self, row: Generation) -> SafeString | str:
+        return _link(Message, row.message_id)
+
+
+@admin.register(Feedback)
+class FeedbackAdmin(FrameAdmin):
+    text_columns = ("comment",)
+    owner_path = "message__conversation__owner"
+    shown = ("id", "owner", "rating", "reason", "model_name", "message_link", "created_at", "transcript")
+    list_display = ("id", "owner", "rating", "reason", "model_name", "created_at", "transcript")
+    filters = ("rating", "reason", "created_at")
+    raw_id_fields = ("message",)
+    ordering = ("-created_at",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Feedback]:
+        rows: QuerySet[Feedback] = super().get_queryset(request)
+        columns = [f"message__{name}" for name in MessageAdmin.text_columns]
+        columns += [f"message__conversation__{name}" for name in ConversationAdmin.text_columns]
+        related = ("message__conversation__owner", "message__generation")
+        return rows.select_related(*related).defer(*self.text_columns, *columns, "message__generation__request")
+
+    @admin.display(description="Owner")
+    def owner(self, row: Feedback) -> str:
+        return row.message.conversation.owner.get_username()
+
+    @admin.display(description="Model")
+    def model_name(self, row: Feedback) -> str:
+        generation = getattr(row.message, "generation", None)
+        return generation.model if generation else "-"
+
+    @admin.display(description="Message")
+    def message_link(self, row: Feedback) -> SafeString | str:
+        return _link(Message, row.message_id)
+
+    @admin.display(description="Transcript")
+    def transcript(self, row: Feedback) -> SafeString | str:
+        return _review_link(row.message.conversation_id)
+
+
+@admin.register(Attachment)
+class AttachmentAdmin(FrameAdmin):
+    """Its name is what somebody wrote, too."""
+
+    text_columns = ("name", "text")
+    owner_path = "owner"
+    shown = ("id", "owner", "message_link", "media_type", "num_bytes", "num_tokens", "created_at")
+    list_display = ("id", "owner", "media_type", "num_bytes", "num_tokens", "created_at")
+    filters = ("created_at",)
+    list_select_related = ("owner",)
+    raw_id_fields = ("owner", "message")
+    ordering = ("-id",)
+
+    @admin.display(description="Message")
+    def message_link(self, row: Attachment) -> SafeString | str:
         return _link(Message, row.message_id)

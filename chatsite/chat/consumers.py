@@ -1,15 +1,19 @@
-"""An answer over HTTP, as server-sent events: follow one generation from the last event the page has.
+"""Server-sent events over HTTP: an answer, from the last event the page has, and the changes in a person's list.
 
-The answer is written by a task of its own, so that `http.disconnect` is heard at once: leaving costs nothing, and never
-stops a generation. Ids give no access: each (re)connect is authorised by the owner join, and signing out ends it. No
-database connection is held meanwhile. Django's middleware does not run here, so headers and checks are repeated.
+The response is written by a task of its own, so that `http.disconnect` is heard at once: leaving costs nothing, and
+never stops a generation. Ids give no access: each (re)connect is authorised by the owner join, and signing out ends it.
+No database connection is held meanwhile. Django's middleware does not run here, so headers and checks are repeated.
+
+    EventStream        the request, the person's seat, the pace, the end
+    GenerationEvents   frames of one generation
+    ListEvents         hints of what changed in the list of conversations
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -23,6 +27,7 @@ from chatsite.accounts.models import User
 from chatsite.chat import access
 from chatsite.chat.ending import end_tasks
 from chatsite.chat.hub import hub
+from chatsite.chat.language import language_of
 from chatsite.chat.streams import RECHECK_SECONDS, Budget, TooManyStreams, seat
 from chatsite.chat.viewing import Frame, frames_of, in_thread
 from inference.protocol import Cursor
@@ -49,8 +54,8 @@ STREAM_HEADERS = [
 TEXT_HEADERS = [(b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store")]
 
 
-class GenerationEvents(AsyncHttpConsumer):  # type: ignore[misc]  # channels has no types
-    """GET /chat/generations/<id>/events"""
+class EventStream(AsyncHttpConsumer):  # type: ignore[misc]  # channels has no types
+    """A GET that is answered by frames until the last, or until the page is to come again."""
 
     channel_layer_alias = NO_CHANNEL_LAYER
 
@@ -114,11 +119,14 @@ class GenerationEvents(AsyncHttpConsumer):  # type: ignore[misc]  # channels has
         if not user.is_authenticated:
             await self._refuse(401, b"Sign in first.")
             return
-        generation_id = self.scope["url_route"]["kwargs"]["generation_id"]
         with seat(user.pk):
-            async with contextlib.aclosing(frames_of(hub(), user, generation_id, self._cursor())) as frames:
+            async with contextlib.aclosing(self._frames(user)) as frames:
                 await self._send_frames(user, frames)
         await self.send_body(b"")
+
+    def _frames(self, user: User) -> AsyncGenerator[Frame, None]:
+        """What to send. The first comes before any header is sent, so it may be a refusal instead."""
+        raise NotImplementedError
 
     async def _send_frames(self, user: User, frames: AsyncIterator[Frame]) -> None:
         """Frames until the last; a comment when there is nothing to say; the end when the budget is spent."""
@@ -158,11 +166,45 @@ class GenerationEvents(AsyncHttpConsumer):  # type: ignore[misc]  # channels has
         else:
             await self.send_response(status, body, headers=[*TEXT_HEADERS, *SECURITY_HEADERS, *(headers or [])])
 
+
+class GenerationEvents(EventStream):
+    """GET /chat/generations/<id>/events"""
+
+    def _frames(self, user: User) -> AsyncGenerator[Frame, None]:
+        generation_id = self.scope["url_route"]["kwargs"]["generation_id"]
+        return frames_of(
+            hub(),
+            user,
+            generation_id,
+            self._cursor(),
+            for_page=self._asked("as") == "page",
+            language=language_of(self.scope),
+        )
+
     def _cursor(self) -> Cursor | None:
         """Where the page stands. A browser that reconnects by itself says it in the header, which is then the newer."""
         header = dict(self.scope["headers"]).get(b"last-event-id", b"").decode("latin-1")
-        query = parse_qs(self.scope["query_string"].decode("latin-1")).get("after", [""])[-1]
-        return Cursor.parse(header[:MAX_ID_CHARS]) or Cursor.parse(query[:MAX_ID_CHARS])
+        return Cursor.parse(header[:MAX_ID_CHARS]) or Cursor.parse(self._asked("after")[:MAX_ID_CHARS])
+
+    def _asked(self, name: str) -> str:
+        query: str = self.scope["query_string"].decode("latin-1")
+        return parse_qs(query).get(name, [""])[-1]
+
+
+class ListEvents(EventStream):
+    """GET /chat/live/: `row` with a conversation and what changed of it; `stale` when hints may have been missed."""
+
+    async def _frames(self, user: User) -> AsyncGenerator[Frame, None]:
+        with hub().hints(user.pk) as mailbox:
+            mailbox.go_stale()  # the page was made before this; it asks once whether it still holds
+            while True:
+                if mailbox.is_stale:
+                    mailbox.begin_anew()
+                    yield Frame("stale", {})
+                for hint in dict.fromkeys(mailbox.take()):  # the same twice says no more
+                    change, _, conversation = hint.decode().partition(" ")
+                    yield Frame("row", {"conversation": conversation, "change": change})
+                await mailbox.wait(PING_SECONDS)
 
 
 async def is_still_signed_in(scope: dict[str, Any], user: User) -> bool:

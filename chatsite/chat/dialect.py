@@ -1,51 +1,79 @@
-"""The Markdown that answers are written in, and the HTML it becomes: CommonMark, tables, strikethrough, task lists.
+"""The Markdown that answers are written in, and the HTML it becomes: CommonMark, tables, strikethrough, task lists,
+footnotes, formulas.
 
 Owns the parser, the renderer and the two walls against what a model may be talked into writing: raw HTML is off (it
-shows as text), and an allow-list cleans what comes out. Links go to http, https and mailto alone; an image becomes a
-link that names its host, so that nothing is loaded before a person decides. Nothing vanishes: even a definition of a
-link target is shown. Knows nothing of streaming: `markdown` cuts text into regions and hands them over here.
+shows as text), and an allow-list cleans what comes out. Links go to http, https and mailto alone, or to a footnote; an
+image becomes a link that names its host, so that nothing is loaded before a person decides: the page's policy allows
+images of this site alone. Nothing vanishes: even a definition of a link target is shown. Knows nothing of streaming:
+`markdown` cuts text into regions and hands them over here, the unfinished one to be shown as if it ended.
 Called by `markdown` on any thread; a parser keeps no state between calls.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import ChainMap
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 from urllib.parse import urlsplit
 
 import nh3
+from django.utils.translation import gettext as _
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 
-from chatsite.chat import formulas
+from chatsite.chat import footnotes, formulas, mathml
 from chatsite.chat.highlight import MAX_LABEL_CHARS, coloured
+from chatsite.chat.unfinished import GROWTH, ended, with_table
 
 MAX_NESTING = 30  # of lists and quotes; the parser drops what lies deeper, so such a region is shown as plain text
 MAX_INLINE_CHARS = 8_000  # of one paragraph; emphasis and links of hostile text cost more than linear time
+LONG_CODE_LINES = 30  # more are folded by the page's script
+WIDE_FORMULA_CHARS = 40  # in a line of text; it may need a box of its own to scroll in
+GROWTH_HTML = "<b></b>"  # where text is added to an unfinished block; appears nowhere else
 
 _SAFE_URL = re.compile(r"(?:https?://[^/?#]|mailto:[^/])", re.IGNORECASE)
 _TASK = re.compile(r"\[([ xX])\] ")
 _IDENTIFIER = re.compile(r"__[a-z][a-z0-9]*(?:_[a-z0-9]+)*__(?![A-Za-z0-9_])")
+_IS_UNFINISHED = "is_unfinished"  # in the parser's env: rendered to be shown for a moment, growing
 _DELIMITERS_ONLY = re.compile(r"[\[!*_~`]")
 
 _TAGS = frozenset(
-    "a blockquote br button code em figcaption figure h3 h4 h5 h6 hr li ol p pre s div span strong table tbody td "
-    "th thead tr ul".split()
+    "a b blockquote br button code em figcaption figure h3 h4 h5 h6 hr li ol p pre s div span strong sup table tbody "
+    "td th thead tr ul".split()
 )
 _ATTRIBUTES: dict[str, set[str]] = {
-    "a": {"href", "rel", "target", "class", "title"},
+    "a": {"href", "rel", "target", "class", "title", "id"},
     "button": {"type", "class", "data-act"},
+    "div": {"class", "id", "tabindex"},
     "ol": {"start"},
-} | {name: {"class"} for name in ("code", "div", "figure", "li", "p", "span", "td", "th")}
+} | {name: {"class"} for name in ("code", "figure", "li", "p", "span", "sup", "td", "th")}
+_MATH_ATTRIBUTES: dict[str, set[str]] = {tag: set(names) for tag, names in mathml.ATTRIBUTES.items()} | {
+    "math": {"display"},
+    "semantics": set(),
+    "annotation": {"encoding"},
+}
+_PLACE = re.compile(r"(?:fn|fnref)-[\w.-]+")
+
+
+def _attribute(tag: str, name: str, value: str) -> str | None:
+    """The wall's word on links and ids: none leads into the page or names a part of it, but a footnote's."""
+    if name == "id":
+        return value if _PLACE.fullmatch(value) else None
+    if name == "href" and not _SAFE_URL.match(value):
+        return value if value[:1] == "#" and _PLACE.fullmatch(value[1:]) else None
+    return value
+
+
 _WALL = nh3.Cleaner(
-    tags=set(_TAGS),
-    attributes=_ATTRIBUTES,
+    tags=set(_TAGS | _MATH_ATTRIBUTES.keys()),
+    attributes=_ATTRIBUTES | _MATH_ATTRIBUTES,
+    attribute_filter=_attribute,
     url_schemes={"http", "https", "mailto"},
     link_rel=None,  # the renderer sets it
     strip_comments=True,
@@ -67,10 +95,16 @@ class _Renderer(RendererHTML):
     def fence(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
         words = tokens[index].info.split(maxsplit=1)
         language = words[0].strip("{}.")[:MAX_LABEL_CHARS] if words else ""
-        return _figure(tokens[index].content, language)
+        return _figure(tokens[index].content, language, env)
 
     def code_block(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
-        return _figure(tokens[index].content, "")
+        return _figure(tokens[index].content, "", env)
+
+    def text(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
+        return _words(tokens[index].content, env)
+
+    def code_inline(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
+        return f"<code>{_words(tokens[index].content, env)}</code>"
 
     def image(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
         token = tokens[index]
@@ -87,10 +121,24 @@ class _Renderer(RendererHTML):
         return f"<a {_link_attributes(str(token.attrs.get('href', '')))}{extra}>"
 
     def formula(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
-        return f'<span class="math">{escape(tokens[index].content)}</span>'
+        source = tokens[index].content
+        drawn = mathml.mathml(source)
+        wide = " wide" if drawn and len(source) > WIDE_FORMULA_CHARS else ""
+        return f'<span class="math{wide}">{drawn or _words(source, env)}</span>'
 
     def display_formula(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
-        return f'<p class="math">{escape(tokens[index].content)}</p>\n'
+        source = tokens[index].content.strip()
+        drawn = mathml.mathml(source)
+        return f'<p class="math{" wide" if drawn else ""}">{drawn or _words(source, env)}</p>\n'
+
+    def footnote_reference(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
+        return footnotes.reference_html(tokens[index].content, env)
+
+    def footnote_reference_open(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
+        return footnotes.opening_html(tokens[index].meta["label"], env)
+
+    def footnote_reference_close(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
+        return footnotes.CLOSING_HTML
 
     def definition(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
         meta = tokens[index].meta
@@ -99,7 +147,7 @@ class _Renderer(RendererHTML):
         return f'<p class="definition">[{escape(meta["label"])}]: {link}{escape(title)}</p>\n'
 
     def table_open(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
-        return '<div class="table"><table>'
+        return '<div class="table" tabindex="0"><table>'  # one that is wider than its place is scrolled by keys
 
     def table_close(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
         return "</table></div>\n"
@@ -109,20 +157,33 @@ def _link_attributes(url: str) -> str:
     return f'href="{escape(url)}" rel="noopener noreferrer nofollow" target="_blank"'
 
 
-def _figure(code: str, language: str) -> str:
-    body = coloured(code, language)
+def _words(text: str, env: MutableMapping[str, Any]) -> str:
+    shown = escape(text)
+    return shown.replace(GROWTH, GROWTH_HTML) if env.get(_IS_UNFINISHED) else shown
+
+
+def _figure(code: str, language: str, env: MutableMapping[str, Any]) -> str:
+    is_unfinished = env.get(_IS_UNFINISHED, False)
+    body = _words(code, env) if is_unfinished else coloured(code, language)
     buttons = (
-        '<span class="acts"><button type="button" class="btn tiny" data-act="wrap">Wrap</button>'
-        '<button type="button" class="btn tiny" data-act="copy-code">Copy</button></span>'
+        f'<span class="acts"><button type="button" class="btn tiny" data-act="wrap">{escape(_("Wrap"))}</button>'
+        f'<button type="button" class="btn tiny" data-act="copy-code">{escape(_("Copy"))}</button></span>'
     )
     caption = f"<figcaption><span>{escape(language) or 'text'}</span>{buttons}</figcaption>"
-    return f'<figure class="code">{caption}<pre><code>{body}</code></pre></figure>\n'
+    num_lines = code.count("\n") + (not code.endswith("\n"))
+    long, unfold = "", ""
+    if num_lines > LONG_CODE_LINES and not is_unfinished:
+        long = " long"
+        words = escape(_("Show all %(number)d lines") % {"number": num_lines})
+        unfold = f'<button type="button" class="btn tiny unfold" data-act="unfold">{words}</button>'
+    return f'<figure class="code{long}">{caption}<pre><code>{body}</code></pre>{unfold}</figure>\n'
 
 
 def _parser() -> MarkdownIt:
     options = {"html": False, "maxNesting": MAX_NESTING, "inline_definitions": True}
     md = MarkdownIt("commonmark", options, renderer_cls=_Renderer).enable(["table", "strikethrough"])
     formulas.install(md)
+    footnotes.install(md)
     md.inline.ruler.before("emphasis", "identifier", _identifier_rule)
     md.validateLink = lambda url: bool(_SAFE_URL.match(url.strip()))  # type: ignore[method-assign]
     return md
@@ -140,6 +201,7 @@ def _identifier_rule(state: StateInline, silent: bool) -> bool:
 
 
 _md = _parser()
+_LEAVES = frozenset({"inline", "fence", "code_block", "display_formula", "hr"})
 
 
 def starts(source: str) -> list[Start]:
@@ -156,19 +218,73 @@ def starts(source: str) -> list[Start]:
     ]
 
 
-def html_blocks(region: str, references: dict[str, Any]) -> list[str]:
-    """The HTML of each top-level block of `region`, in order.
+class Known:
+    """What blocks of one answer tell later ones: link targets, and how often each footnote was named."""
 
-    `references` holds the link targets defined so far; those that `region` defines are added.
-    """
-    env: dict[str, Any] = {"references": references}
+    def __init__(self, scope: str = "") -> None:
+        """`scope` makes the ids of footnotes unique on a page: letters, digits and dashes."""
+        self.scope = scope
+        self._references: dict[str, Any] = {}
+        self._counts: dict[str, int] = {}
+
+    def env(self) -> dict[str, Any]:
+        """For a region that is finished: what it defines is kept."""
+        return {"references": self._references, footnotes.COUNTS: self._counts, footnotes.SCOPE: self.scope}
+
+    def passing_env(self) -> dict[str, Any]:
+        """For a region that is shown for a moment: what it defines is forgotten."""
+        return {
+            "references": ChainMap({}, self._references),
+            footnotes.COUNTS: ChainMap({}, self._counts),
+            footnotes.SCOPE: self.scope,
+            formulas.OPEN_END: True,
+            _IS_UNFINISHED: True,
+        }
+
+
+def html_blocks(region: str, known: Known) -> list[str]:
+    """The HTML of each top-level block of `region`, in order; what it defines is added to `known`."""
+    env = known.env()
     tokens: list[Token] = []
     _md.block.parse(region, _md, env, tokens)
+    return _rendered(region, tokens, env)
+
+
+def unfinished_html(region: str, known: Known) -> tuple[str, bool]:
+    """The HTML of a region that goes on, with `GROWTH_HTML` where plain text would be added; and whether to hide it."""
+    region = with_table(region.replace(GROWTH, "\ufffd"))
+    env = known.passing_env()
+    tokens: list[Token] = []
+    _md.block.parse(region, _md, env, tokens)
+    hides = _end_here(tokens, is_line_whole=region.endswith("\n"))
+    html = "".join(_rendered(region, tokens, env)).replace(GROWTH, "")
+    return (html if GROWTH_HTML in html else html + GROWTH_HTML), hides
+
+
+def _end_here(tokens: list[Token], *, is_line_whole: bool) -> bool:
+    """Mark where the last block grows, and close what is open there; whether more text is to be hidden."""
+    leaves = (t for t in reversed(tokens) if t.type in _LEAVES and (t.type != "inline" or t.content.strip()))
+    last = next(leaves, None)
+    if last is None or last.type == "hr":
+        return False
+    if last.type == "inline":
+        shown = ended(last.content)
+        last.content = shown.text + GROWTH + shown.closers
+        return shown.hides
+    if last.type == "display_formula":
+        last.content += "" if formulas.is_closed(last.content) else GROWTH
+    else:
+        last.content = (last.content if is_line_whole else last.content.removesuffix("\n")) + GROWTH
+    return False
+
+
+def _rendered(region: str, tokens: list[Token], env: dict[str, Any]) -> list[str]:
     if any(token.level >= MAX_NESTING - 2 for token in tokens):
         return [_WALL.clean(f'<p class="plain">{escape(region.strip())}</p>') + "\n"]
     for token in tokens:
         _dress(token, env)
     _mark_tasks(tokens)
+    _unname_empty_columns(tokens)
     html: list[str] = []
     begin = 0
     for index, token in enumerate(tokens):
@@ -195,6 +311,13 @@ def _dress(token: Token, env: dict[str, Any]) -> None:
         token.tag = f"h{min(6, int(token.tag[1]) + 2)}"
     elif token.type in ("th_open", "td_open") and (style := token.attrs.pop("style", None)):
         token.attrs["class"] = str(style).rpartition(":")[2]
+
+
+def _unname_empty_columns(tokens: list[Token]) -> None:
+    """A heading without words names nothing: it is a cell."""
+    for begin, inline, end in zip(tokens, tokens[1:], tokens[2:]):
+        if begin.type == "th_open" and not inline.content.strip():
+            begin.tag = end.tag = "td"
 
 
 def _mark_tasks(tokens: list[Token]) -> None:

@@ -90,10 +90,20 @@ def live_workers() -> list[WorkerCard] | None:
 def messages_for(path: Iterable[Message], system_prompt: str = "") -> tuple[ChatMessage, ...]:
     """What the model reads of a path whose messages carry their generations."""
     turns = [ChatMessage(role=Role.SYSTEM, content=system_prompt)] if system_prompt.strip() else []
-    kept = [message for message in path if _is_for_the_model(message)]
+    kept = [message for message in path if is_for_the_model(message)]
     files = _files_of(kept)
     turns += [ChatMessage(role=Role(m.role), content="".join((*files.get(m.pk, ()), m.content))) for m in kept]
     return tuple(turns)
+
+
+def is_for_the_model(message: Message) -> bool:
+    """Whether it is part of what the model reads; `message` carries its generation."""
+    if not message.content.strip():
+        return False
+    if message.role == Message.Role.USER or message.edited_at:
+        return True  # what a person wrote
+    generation = getattr(message, "generation", None)
+    return generation is None or generation.status in (Generation.Status.DONE, Generation.Status.STOPPED)
 
 
 def typed_with_files(text: str, files: Iterable[Attachment]) -> str:
@@ -199,11 +209,19 @@ def forget(generation_id: UUID) -> None:
 
 def tell_conversation(conversation_id: UUID, generation_id: UUID) -> None:
     """Nudge open sockets of a conversation that an answer begins. A hint only: they also look for themselves."""
-    channel = notices.channel_of(conversation_id)
+    _publish(notices.channel_of(conversation_id), str(generation_id))
+
+
+def tell_windows(user_id: UUID, conversation_id: UUID, change: str) -> None:
+    """Nudge a person's open windows that a row of their list changed. A hint only, as above."""
+    _publish(notices.channel_of_list(user_id), f"{change} {conversation_id}")
+
+
+def _publish(channel: str, hint: str) -> None:
     try:
-        _outage.unless_away(lambda client: client.redis.publish(channel, str(generation_id)))
+        _outage.unless_away(lambda client: client.redis.publish(channel, hint))
     except (errors.StoreUnavailable, redis.RedisError):
-        log.info("conversation not told", generation_id=str(generation_id))
+        log.info("nobody told", hint=hint)
 
 
 def _files_of(path: list[Message]) -> dict[UUID, list[str]]:
@@ -214,12 +232,3 @@ def _files_of(path: list[Message]) -> dict[UUID, list[str]]:
     for message_id, name, text in rows.values_list("message_id", "name", "text") if questions else ():
         sections.setdefault(message_id, []).append(documents.section(name, text) + "\n")
     return sections
-
-
-def _is_for_the_model(message: Message) -> bool:
-    if not message.content.strip():
-        return False
-    if message.role == Message.Role.USER:
-        return True
-    generation = getattr(message, "generation", None)
-    return generation is None or generation.status in (Generation.Status.DONE, Generation.Status.STOPPED)

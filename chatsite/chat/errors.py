@@ -10,15 +10,23 @@ SendRefused                 code, one sentence for people, HTTP status, the numb
 ├── NotAnAnswer             400  retry of something that is not a settled answer
 ├── NothingToResume         400  an answer that came to its own end, or never began
 ├── AnswerRunning           409  this conversation's answer is still being written
+├── AnswerGone              409  the same press of Send again, after its answer was deleted
+├── BranchGrew              409  more messages would be deleted than was said; how many now
 ├── QueueMoved              409  an entry of the queue was sent, edited or removed meanwhile
 ├── QueueFull               409  as many messages wait in this conversation as may
 ├── TooManyActive           429  the user has as many answers under way as one may have
 ├── TooManyRequests         429  the user asks too often; `retry_after_seconds`
 ├── ConversationFull        400  it has as many messages as one may have
-└── SiteBusy                503  as many answers wait for this model as the site lets wait
+├── SiteBusy                503  as many answers wait for this model as the site lets wait
+├── NotATag                 400  nothing but white space, or too long for a tag
+├── TooManyTags             400  the user, or the conversation, has as many tags as one may have
+└── TooManyPinned           400  the user has as many pinned conversations as one may have
 """
 
 from __future__ import annotations
+
+from django.utils.formats import number_format
+from django.utils.translation import gettext as _
 
 
 class SendRefused(Exception):
@@ -33,11 +41,16 @@ class SendRefused(Exception):
         self.facts = facts
 
 
+def grouped(number: int) -> str:
+    """With the thousands apart, as the reader's language has it."""
+    return number_format(number, use_l10n=True, force_grouping=True)
+
+
 class EmptyMessage(SendRefused):
     code = "empty_message"
 
     def __init__(self) -> None:
-        super().__init__("The message is empty.")
+        super().__init__(_("The message is empty."))
 
 
 class MessageTooLong(SendRefused):
@@ -46,7 +59,8 @@ class MessageTooLong(SendRefused):
 
     def __init__(self, *, num_chars: int, max_chars: int) -> None:
         super().__init__(
-            f"The message has {num_chars:,} characters; at most {max_chars:,} fit.",
+            _("The message has %(number)s characters; at most %(most)s fit.")
+            % {"number": grouped(num_chars), "most": grouped(max_chars)},
             num_chars=num_chars,
             max_chars=max_chars,
         )
@@ -58,7 +72,8 @@ class InstructionsTooLong(SendRefused):
 
     def __init__(self, *, num_chars: int, max_chars: int) -> None:
         super().__init__(
-            f"The instructions have {num_chars:,} characters; at most {max_chars:,} fit.",
+            _("The instructions have %(number)s characters; at most %(most)s fit.")
+            % {"number": grouped(num_chars), "most": grouped(max_chars)},
             num_chars=num_chars,
             max_chars=max_chars,
         )
@@ -69,7 +84,8 @@ class PromptTooLong(SendRefused):
 
     def __init__(self, *, prompt_tokens: int, limit_tokens: int) -> None:
         super().__init__(
-            f"The message has {prompt_tokens:,} tokens; this model takes at most {limit_tokens:,}.",
+            _("The message has %(number)s tokens; this model takes at most %(most)s.")
+            % {"number": grouped(prompt_tokens), "most": grouped(limit_tokens)},
             prompt_tokens=prompt_tokens,
             limit_tokens=limit_tokens,
         )
@@ -84,9 +100,9 @@ class ModelUnknown(SendRefused):
 
     def __init__(self, model: str) -> None:
         super().__init__(
-            f"There is no model {model!r} on this site."
+            _("There is no model “%(name)s” on this site.") % {"name": model}
             if model
-            else "No worker has served a model here yet, and DEFAULT_MODEL names none."
+            else _("No worker has served a model here yet, and DEFAULT_MODEL names none.")
         )
         if not model:
             self.http_status = 503  # the operator's to mend, not the sender's
@@ -96,14 +112,14 @@ class NotAnAnswer(SendRefused):
     code = "not_an_answer"
 
     def __init__(self) -> None:
-        super().__init__("Only an answer that has ended can be written again.")
+        super().__init__(_("Only an answer that has ended can be written again."))
 
 
 class NothingToResume(SendRefused):
     code = "nothing_to_resume"
 
     def __init__(self) -> None:
-        super().__init__("This answer came to its end, or has no text to go on from. Retry writes another one.")
+        super().__init__(_("This answer came to its end, or has no text to go on from. Retry writes another one."))
 
 
 class AnswerRunning(SendRefused):
@@ -111,7 +127,24 @@ class AnswerRunning(SendRefused):
     http_status = 409
 
     def __init__(self) -> None:
-        super().__init__("The answer before is still being written. Stop it, or wait until it has ended.")
+        super().__init__(_("The answer before is still being written. Stop it, or wait until it has ended."))
+
+
+class AnswerGone(SendRefused):
+    code = "answer_gone"
+    http_status = 409
+
+    def __init__(self) -> None:
+        super().__init__(_("This message was sent, and its answer has been deleted since."))
+
+
+class BranchGrew(SendRefused):
+    code = "branch_grew"
+    http_status = 409
+
+    def __init__(self, *, num_messages: int) -> None:
+        words = _("There are %(number)d messages to delete by now. Ask for it again if all of them may go.")
+        super().__init__(words % {"number": num_messages}, num_messages=num_messages)
 
 
 class QueueMoved(SendRefused):
@@ -119,7 +152,7 @@ class QueueMoved(SendRefused):
     http_status = 409
 
     def __init__(self) -> None:
-        super().__init__("This message is no longer in the queue as it was: it was sent or changed meanwhile.")
+        super().__init__(_("This message is no longer in the queue as it was: it was sent or changed meanwhile."))
 
 
 class QueueFull(SendRefused):
@@ -127,7 +160,9 @@ class QueueFull(SendRefused):
     http_status = 409
 
     def __init__(self, *, max_queued: int) -> None:
-        super().__init__(f"{max_queued} messages wait here already; that is the most.", max_queued=max_queued)
+        super().__init__(
+            _("%(most)d messages wait here already; that is the most.") % {"most": max_queued}, max_queued=max_queued
+        )
 
 
 class TooManyActive(SendRefused):
@@ -136,7 +171,8 @@ class TooManyActive(SendRefused):
 
     def __init__(self, *, num_active: int, max_active: int) -> None:
         super().__init__(
-            f"You have {num_active} answers under way; {max_active} is the most at one time.",
+            _("You have %(number)d answers under way; %(most)d is the most at one time.")
+            % {"number": num_active, "most": max_active},
             num_active=num_active,
             max_active=max_active,
         )
@@ -156,7 +192,8 @@ class ConversationFull(SendRefused):
 
     def __init__(self, *, max_messages: int) -> None:
         super().__init__(
-            f"This conversation has its {max_messages:,} messages; start a new one.", max_messages=max_messages
+            _("This conversation has its %(number)s messages; start a new one.") % {"number": grouped(max_messages)},
+            max_messages=max_messages,
         )
 
 
@@ -165,4 +202,35 @@ class SiteBusy(SendRefused):
     http_status = 503
 
     def __init__(self, *, num_active: int) -> None:
-        super().__init__("Too many answers are waiting already. Try again in a minute.", num_active=num_active)
+        super().__init__(_("Too many answers are waiting already. Try again in a minute."), num_active=num_active)
+
+
+class NotATag(SendRefused):
+    code = "not_a_tag"
+
+    def __init__(self, *, max_chars: int) -> None:
+        super().__init__(
+            _("A tag has between 1 and %(max_chars)s characters.") % {"max_chars": max_chars}, max_chars=max_chars
+        )
+
+
+class TooManyTags(SendRefused):
+    code = "too_many_tags"
+
+    def __init__(self, *, max_tags: int) -> None:
+        super().__init__(
+            _("There are %(max_tags)s tags already, the most there may be. Take one away first.")
+            % {"max_tags": max_tags},
+            max_tags=max_tags,
+        )
+
+
+class TooManyPinned(SendRefused):
+    code = "too_many_pinned"
+
+    def __init__(self, *, max_pinned: int) -> None:
+        super().__init__(
+            _("%(max_pinned)s conversations are pinned already, the most there may be. Let go of one first.")
+            % {"max_pinned": max_pinned},
+            max_pinned=max_pinned,
+        )

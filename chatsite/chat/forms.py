@@ -1,30 +1,47 @@
-"""What the browser sends with a message or a title. Limits on length are the site's own, in `actions`."""
+"""What the browser sends with a message, a title or settings. Limits are the site's own, in `actions` and `tuning`."""
 
 from __future__ import annotations
 
 from django import forms
+from django.utils.translation import gettext_lazy as _
 
 from chatsite.chat.models import TITLE_CHARS
+from chatsite.chat.tuning import Tuning
 
 
 class MessageForm(forms.Form):
     """`key` stands for one press of Send; the page gets a fresh one with every answer it is given."""
 
-    text = forms.CharField(strip=False, required=False)
+    text = forms.CharField(label=_("Message"), strip=False, required=False)
     key = forms.UUIDField(required=False)
 
 
-class StartForm(MessageForm):
-    """The first message of a conversation, with what holds for all of it."""
+class TuningForm(forms.Form):
+    """How answers are to be written. An empty field is the model's own value; one that is not sent stays as it is."""
 
     THINKING = {"": None, "on": True, "off": False}
 
-    model = forms.CharField(required=False, max_length=100)
-    thinking = forms.ChoiceField(required=False, choices=[(name, name) for name in THINKING])
-    system_prompt = forms.CharField(required=False)
+    model = forms.CharField(label=_("Model"), required=False, max_length=100)
+    system_prompt = forms.CharField(label=_("Instructions"), required=False, strip=False)
+    thinking = forms.ChoiceField(
+        label=_("Thinking"), required=False, choices=[("", _("As the model does")), ("on", _("On")), ("off", _("Off"))]
+    )
+    thinking_budget = forms.IntegerField(label=_("Longest thought"), required=False)
+    temperature = forms.FloatField(label=_("Temperature"), required=False)
+    top_p = forms.FloatField(label=_("Top-p"), required=False)
+    max_tokens = forms.IntegerField(label=_("Longest answer"), required=False)
 
     def clean_thinking(self) -> bool | None:
         return self.THINKING[self.cleaned_data["thinking"]]
+
+    def tuning(self) -> Tuning:
+        """What was sent, checked for its kind alone."""
+        names = Tuning.__annotations__
+        return {name: value for name, value in self.cleaned_data.items() if name in names and name in self.data}  # type: ignore[return-value]
+
+
+class StartForm(MessageForm, TuningForm):
+    """The first message of a conversation, with what holds for all of it."""
 
 
 class TitleForm(forms.Form):

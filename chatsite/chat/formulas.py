@@ -1,4 +1,4 @@
-"""LaTeX in model text: finds formulas so that nothing inside them is read as Markdown, and shows their source as is.
+"""LaTeX in model text: finds formulas so that nothing inside them is read as Markdown. `mathml` draws them.
 
 Knows only the parser's own rules, never raw text with regular expressions ahead of it: code stays code. `$` is a
 formula by Pandoc's rule (no space inside the delimiters, no digit after the closing one) and never an amount of money.
@@ -26,6 +26,12 @@ def install(md: MarkdownIt) -> None:
     """Teach `md` both rules."""
     md.inline.ruler.before("escape", "formula", _inline_rule)
     md.block.ruler.before("table", "display_formula", _block_rule, {"alt": ["paragraph", "blockquote", "list"]})
+
+
+def is_closed(source: str) -> bool:
+    """Whether the source of a display formula has its end."""
+    source = source.strip()
+    return len(source) > 4 and source.endswith(_CLOSERS[source[:2]])
 
 
 def _inline_rule(state: StateInline, silent: bool) -> bool:

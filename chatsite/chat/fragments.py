@@ -8,27 +8,30 @@ client; writes nothing. Called by `views`, and by `consumers` (in a thread) for 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from uuid import UUID
 
 from django.template.loader import render_to_string
+from django.utils.functional import Promise
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import get_language, gettext_lazy
+from django.utils.translation import gettext as _
 
-from chatsite.chat import dispatch, markdown
+from chatsite.chat import access, dispatch, failures, markdown
 from chatsite.chat.models import Conversation, Generation, Message
 from chatsite.chat.text import clean
 from inference.errors import EventsExpired, StoreUnavailable
 from inference.protocol import Cursor, EventKind, FinishReason, Log, Standing
 
-SHOWN_MESSAGES = 40  # at the end of a conversation; earlier ones come when asked for
+SHOWN_MESSAGES = 30  # at the end of a conversation; earlier ones come when asked for
 CACHED_ANSWERS = 512
 MAX_CACHED_CHARS = 32_000
 CUT_NOTES = {
-    "max_tokens": "It reached the most tokens an answer may have.",
-    "context": "It filled the model's context.",
-    "time": "It reached the longest time an answer may take.",
-    "loop": "The model only repeated itself, so the answer was ended here.",
+    "max_tokens": gettext_lazy("It reached the most tokens an answer may have."),
+    "context": gettext_lazy("It filled the model's context."),
+    "time": gettext_lazy("It reached the longest time an answer may take."),
+    "loop": gettext_lazy("The model only repeated itself, so the answer was ended here."),
 }
 
 
@@ -37,7 +40,10 @@ class Phase:
     """The status row of an answer being written. `name` is one of those that streams use; `text` says it to people."""
 
     name: str
-    text: str
+    text: str | Promise
+
+
+WAITING = Phase("waiting", gettext_lazy("Waiting"))
 
 
 @dataclass(frozen=True)
@@ -52,16 +58,18 @@ class Siblings:
 
 @dataclass(frozen=True)
 class Shown:
-    """One message as the page shows it. `tail` is text no finished block holds yet; only a live answer has one."""
+    """One message as the page shows it. `tail` is what no finished block holds yet; only a live answer has one."""
 
     message: Message
     generation: Generation | None
     html: SafeString = field(default_factory=lambda: mark_safe(""))
-    tail: str = ""
+    tail: SafeString = field(default_factory=lambda: mark_safe(""))
     reasoning: str = ""
     cursor: str = ""
     phase: Phase | None = None
     siblings: Siblings | None = None
+    is_first_seen: bool = False  # the model no longer sees what is above
+    is_unanswered: bool = False  # a question at the end of the path: its answer was deleted
 
     @property
     def is_user(self) -> bool:
@@ -80,7 +88,11 @@ class Shown:
         """What a reader should know of how the answer ended; empty when it simply ended."""
         if self.generation is None or self.generation.finish_reason != FinishReason.LENGTH:
             return ""
-        return CUT_NOTES.get(self.generation.cut, CUT_NOTES["max_tokens"])  # answers from before `cut` name none
+        return str(CUT_NOTES.get(self.generation.cut, CUT_NOTES["max_tokens"]))  # answers from before `cut` name none
+
+    @property
+    def failure(self) -> str:
+        return failures.sentence_of(self.generation) if self.generation else ""
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -88,6 +100,17 @@ class Shown:
         if facts is None or facts.completion_tokens < 2 or facts.decode_seconds <= 0:
             return None
         return (facts.completion_tokens - 1) / facts.decode_seconds
+
+    @property
+    def thought(self) -> SafeString:
+        """The reasoning of a settled answer, by the renderer of answers."""
+        return _rendered(self.reasoning, markdown.scope_of(self.message.pk) + "t")
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether there is more to say, and something to go on from."""
+        has_begun = bool(self.message.content or self.message.reasoning)
+        return has_begun and self.generation is not None and self.generation.is_unfinished
 
     @property
     def last_thought(self) -> str:
@@ -103,9 +126,7 @@ def shown(message: Message, siblings: Siblings | None = None) -> Shown:
         return Shown(message, None, siblings=siblings)
     if generation is not None and generation.is_active:
         return _live(message, generation, siblings)
-    return Shown(
-        message, generation, html=_settled_html(message.content), reasoning=message.reasoning, siblings=siblings
-    )
+    return Shown(message, generation, html=_settled_html(message), reasoning=message.reasoning, siblings=siblings)
 
 
 def shown_path(conversation: Conversation, path: Sequence[Message]) -> list[Shown]:
@@ -117,13 +138,40 @@ def shown_path(conversation: Conversation, path: Sequence[Message]) -> list[Show
         children[parent_id].append(pk)
     if None in parents:
         children[None] = list(rows.filter(parent_id=None).values_list("pk", flat=True))
-    return [shown(message, _siblings(message.pk, children[message.parent_id])) for message in path]
+    first = first_seen(conversation)
+    return [
+        replace(
+            shown(message, _siblings(message.pk, children[message.parent_id])),
+            is_first_seen=message.pk == first,
+            is_unanswered=message.role == Message.Role.USER and message.pk == conversation.leaf_id,
+        )
+        for message in path
+    ]
 
 
-def message_html(message: Message) -> str:
+def message_html(message: Message, *, with_body: bool = True) -> str:
     """The article of one message as it is now, for a stream's `done`. Its forms rely on the page's script for CSRF."""
     (turn,) = shown_path(message.conversation, [message])
-    return render_to_string("chat/_message.html", {"shown": turn})
+    if not with_body:
+        turn = replace(turn, html=mark_safe(""))
+    context = {"shown": turn, "is_news": True, "first_seen": first_seen(message.conversation)}
+    return render_to_string("chat/_message.html", context)
+
+
+def first_seen(conversation: Conversation) -> UUID | None:
+    """The first message of the shown path that the model still saw for its newest answer; None: it saw all.
+
+    What failed or is empty is shown to readers alone, and counts for nothing.
+    """
+    if not Generation.objects.filter(message__conversation=conversation, num_dropped__gt=0).exists():
+        return None
+    path = access.path_of(conversation)
+    for index in range(len(path) - 1, -1, -1):
+        generation = getattr(path[index], "generation", None)
+        if generation is not None and generation.prompt_tokens:
+            seen = [message.pk for message in path[:index] if dispatch.is_for_the_model(message)]
+            return seen[generation.num_dropped] if 0 < generation.num_dropped < len(seen) else None
+    return None
 
 
 def _live(message: Message, generation: Generation, siblings: Siblings | None) -> Shown:
@@ -132,45 +180,53 @@ def _live(message: Message, generation: Generation, siblings: Siblings | None) -
         log = client.read(generation.pk)
         standing = client.standing(generation.pk)
     except EventsExpired:
-        return Shown(message, generation, phase=Phase("waiting", "Waiting"), siblings=siblings)
+        return Shown(message, generation, phase=_stopping(generation) or WAITING, siblings=siblings)
     except StoreUnavailable:
-        return Shown(message, generation, phase=Phase("reconnecting", "Reconnecting"), siblings=siblings)
-    stream = markdown.BlockStream()
+        return Shown(message, generation, phase=Phase("reconnecting", _("Reconnecting")), siblings=siblings)
+    stream = markdown.BlockStream(markdown.scope_of(message.pk))
     update = stream.feed(clean(log.text("content")))
     seq = log.events[-1].seq if log.events else 0
     return Shown(
         message,
         generation,
         html=mark_safe("".join(update.blocks)),
-        tail=update.tail,
+        tail=mark_safe(stream.view().whole),
         reasoning=clean(log.text("reasoning")),
         cursor=str(Cursor(log.mark, seq)),
-        phase=_phase(log, standing),
+        phase=_stopping(generation) or _phase(log, standing),
         siblings=siblings,
     )
 
 
+def _stopping(generation: Generation) -> Phase | None:
+    return Phase("stopping", _("Stopping")) if generation.stop_requested else None
+
+
 def _phase(log: Log, standing: Standing) -> Phase:
+    """In the words of `templates/chat/_status.html`, by which a stream goes on."""
     if log.finish is not None:
-        return Phase("writing", "Saving")
+        return Phase("writing", _("Saving"))
     if standing.state == "lapsed":
-        return Phase("recovering", "Another worker goes on")
+        return Phase("recovering", _("The worker was lost; another goes on"))
     if standing.state == "waiting" and not log.events:
-        eta = f" · about {standing.eta_seconds:.0f} s" if standing.eta_seconds else ""
-        return Phase("waiting", f"Place {standing.position} of {standing.num_waiting}{eta}")
+        place = _("Place %(place)d of %(number)d")
+        place %= {"place": standing.position, "number": max(standing.num_waiting, standing.position)}
+        eta = _(" · about %(seconds).0f s") % {"seconds": standing.eta_seconds} if standing.eta_seconds else ""
+        return Phase("waiting", place + eta)
     kinds = {delta.kind for event in log.events for delta in event.deltas}
     if "content" in kinds:
-        return Phase("writing", "Writing")
+        return Phase("writing", _("Writing"))
     if "reasoning" in kinds:
-        return Phase("thinking", "Thinking")
+        return Phase("thinking", _("Thinking"))
     progress = next((e for e in reversed(log.events) if e.kind is EventKind.PROGRESS and e.num_total), None)
     if progress is not None:
-        return Phase("reading", f"Reading prompt {100 * progress.num_done // progress.num_total} %")
-    return Phase("loading" if log.events else "waiting", "Starting" if log.events else "Waiting")
+        percent = 100 * progress.num_done // progress.num_total
+        return Phase("reading", _("Reading prompt %(percent)d %%") % {"percent": percent})
+    return Phase("reading", _("Reading prompt")) if log.events else WAITING
 
 
 def _siblings(pk: UUID, among: list[UUID]) -> Siblings | None:
-    if len(among) < 2:
+    if len(among) < 2 or pk not in among:  # deleted a moment ago
         return None
     index = among.index(pk)
     return Siblings(
@@ -181,10 +237,17 @@ def _siblings(pk: UUID, among: list[UUID]) -> Siblings | None:
     )
 
 
-def _settled_html(content: str) -> SafeString:
-    return _cached_html(content) if len(content) <= MAX_CACHED_CHARS else markdown.render(content)
+def _settled_html(message: Message) -> SafeString:
+    return _rendered(message.content, markdown.scope_of(message.pk))
+
+
+def _rendered(text: str, scope: str) -> SafeString:
+    if len(text) > MAX_CACHED_CHARS:
+        return markdown.render(text, scope)
+    return _cached_html(text, scope, get_language())
 
 
 @lru_cache(maxsize=CACHED_ANSWERS)
-def _cached_html(content: str) -> SafeString:
-    return markdown.render(content)
+def _cached_html(content: str, scope: str, language: str | None) -> SafeString:
+    """`language` tells apart what is rendered: the buttons of code are in it."""
+    return markdown.render(content, scope)

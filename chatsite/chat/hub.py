@@ -105,6 +105,12 @@ class Hub:
         with self._mailbox(notices.channel_of(conversation_id)) as mailbox:
             yield mailbox
 
+    @contextlib.contextmanager
+    def hints(self, user_id: UUID) -> Iterator[Mailbox]:
+        """What changes in a person's list, as `<change> <conversation>`. Hints; stale when some may be missing."""
+        with self._mailbox(notices.channel_of_list(user_id)) as mailbox:
+            yield mailbox
+
     async def follow(self, generation_id: UUID, after: Cursor | None = None) -> AsyncGenerator[News, None]:
         """As `viewer`, one by one and without end. Close the iterator (`aclosing`) to leave."""
         with self.viewer(generation_id, after) as viewer:

@@ -8,6 +8,10 @@ those of the whole text.
 
 Only the unfinished tail is parsed again, and only when a line could have begun a block; a long tail waits until it has
 grown by a quarter, so that the cost stays linear. Inside an open code fence nothing is parsed at all.
+
+The tail has a view of its own (`view`): rendered up to the last place where plain text follows, then that text. It too
+depends on the text alone, so a page that is loaded in mid-answer shows what a stream shows there. It is rendered when
+asked for, at most once per such place; a long tail at few of them.
 Called by `consumers` (one stream per viewer), `fragments` and `review`, on any thread. A stream belongs to one thread.
 """
 
@@ -15,17 +19,22 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from html import escape
+from uuid import UUID
 
 from django.utils.safestring import SafeString, mark_safe
 
-from chatsite.chat.dialect import Start, html_blocks, starts
+from chatsite.chat.dialect import GROWTH_HTML, Known, Start, html_blocks, starts, unfinished_html
+from chatsite.chat.unfinished import as_plain, begins_fence, is_told, stops
 
 EAGER_CHARS = 2_000  # a tail up to this is parsed at every line that could begin a block (well under 1 ms)
+EAGER_VIEW_CHARS = 600  # a tail up to this is rendered wherever its look may change (1 ms or two)
+VIEW_SHARE = 12  # a longer one when it has grown by one such part of what it has more
 
 _MAY_BEGIN = frozenset("#`~>-*+_|:=$\\[0123456789")
+_FENCE_BEGUN = re.compile(r" {0,3}(?:`+|~+)[ \t]*\Z")
 _ONE_LINERS = frozenset({"heading_open", "hr"})
-_OUTLAST_BLANKS = frozenset({"bullet_list_open", "ordered_list_open", "code_block", "fence"})
+_OUTLAST_BLANKS = frozenset({"bullet_list_open", "ordered_list_open", "code_block", "fence", "footnote_reference_open"})
 _ROWS = {"blockquote_open": ">", "table_open": "|"}  # how each of their lines may begin
 _ITEM = re.compile(r"(?:([-*+])|\d{1,9}([.)]))[ \t]+[^-*_\s]")
 
@@ -38,11 +47,28 @@ class Update:
     tail: str
 
 
-class BlockStream:
-    """Blocks of a growing text. `feed` pieces of any size, then `finish` once."""
+@dataclass(frozen=True)
+class View:
+    """What the unfinished tail looks like: `html` up to some place, then `text`, which belongs where `html` says."""
 
-    def __init__(self) -> None:
-        self._references: dict[str, Any] = {}
+    html: str
+    text: str
+
+    @property
+    def whole(self) -> str:
+        """The HTML of it all; the text still to come is added in its `b` element."""
+        before, _, after = self.html.rpartition(GROWTH_HTML)
+        return f"{before}<b>{escape(self.text, quote=False)}</b>{after}" if self.html else ""
+
+
+class BlockStream:
+    """Blocks of a growing text. `feed` pieces of any size, then `finish` once.
+
+    `scope` makes ids unique on a page that shows several texts.
+    """
+
+    def __init__(self, scope: str = "") -> None:
+        self._known = Known(scope)
         self._lines: list[str] = []  # complete lines of the unfinished region, each with its newline
         self._num_chars = 0  # of them
         self._partial = ""  # the line that has no newline yet
@@ -50,6 +76,10 @@ class BlockStream:
         self._open = Start(0, "")  # the block that the region begins with
         self._fence_end: re.Pattern[str] | None = None  # what closes it, while it is an open code fence
         self._parse_at_chars = 0  # do not parse a shorter region again
+        self._stop = 0  # so many characters of the region does the view render
+        self._rendered: tuple[int, str, bool] | None = (
+            None  # the view's HTML: of how many characters; hides it the rest
+        )
 
     def feed(self, text: str) -> Update:
         """Take the next piece of text."""
@@ -59,14 +89,45 @@ class BlockStream:
         """The remaining blocks; the text is complete."""
         fresh = self._take("\n") if self._holds_return else []
         region = "".join(self._lines) + self._partial
-        fresh += html_blocks(region, self._references) if region else []
-        self._lines, self._num_chars, self._partial = [], 0, ""
+        fresh += html_blocks(region, self._known) if region else []
+        self._restart([])
+        self._partial = ""
         return fresh
 
     @property
     def tail(self) -> str:
         """The text that no finished block holds yet."""
         return "".join(self._lines) + self._partial
+
+    def view(self) -> View:
+        """The tail as it is shown. Where text was only added since the last view, `html` is the same."""
+        if self._fence_end is None:
+            self._advance(self._partial)
+        if not self._stop:
+            return View("", "")
+        tail = self.tail
+        if self._rendered is None or self._rendered[0] != self._stop:
+            self._rendered = (self._stop, *unfinished_html(tail[: self._stop], self._known))
+        _, html, hides = self._rendered
+        if self._fence_end is not None:
+            return View(html, tail[self._stop : self._num_chars] + re.sub(_FENCE_BEGUN, "", self._partial))
+        text = tail[self._stop :] if is_told(self._partial) else tail[self._stop : self._num_chars].rstrip("\n")
+        if hides:  # a word at most, where the next stop may be far
+            space = re.search(r"\s", text) if self._stop > EAGER_VIEW_CHARS else None
+            text = text[space.start() :] if space else ""
+        before = html.rpartition(GROWTH_HTML)[0]
+        if before.rfind("<pre>") <= before.rfind("</pre>"):
+            text = as_plain(text)
+        return View(html, "\n" + text if text and tail[self._stop - 1] == "\n" else text)
+
+    def _advance(self, line: str) -> None:
+        """Find up to where the view goes, `line` being what follows the complete ones."""
+        for stop in stops(line, max(0, self._stop - self._num_chars)):
+            self._stop_at(self._num_chars + stop)
+
+    def _stop_at(self, num_chars: int) -> None:
+        if num_chars - self._stop >= (num_chars - EAGER_VIEW_CHARS) // VIEW_SHARE:
+            self._stop = num_chars
 
     def _take(self, text: str) -> list[str]:
         if self._holds_return:
@@ -131,7 +192,7 @@ class BlockStream:
         fresh: list[str] = []
         if len(found) > 1:
             cut = found[-1].line
-            fresh = html_blocks("".join(self._lines[:cut]), self._references)
+            fresh = html_blocks("".join(self._lines[:cut]), self._known)
             self._restart(self._lines[cut:])
         elif self._num_chars > EAGER_CHARS:
             self._parse_at_chars = self._num_chars + self._num_chars // 4
@@ -145,7 +206,7 @@ class BlockStream:
         return fresh + self._end_region() if is_over else fresh
 
     def _end_region(self) -> list[str]:
-        fresh = html_blocks("".join(self._lines), self._references)
+        fresh = html_blocks("".join(self._lines), self._known)
         self._restart([])
         return fresh
 
@@ -153,18 +214,33 @@ class BlockStream:
         self._lines = lines
         self._num_chars = sum(map(len, lines))
         self._open, self._fence_end, self._parse_at_chars = Start(0, ""), None, 0
+        self._stop, self._rendered = self._num_chars, None
 
     def _add(self, line: str) -> None:
+        if self._fence_end is not None:
+            self._lines.append(line)
+            self._num_chars += len(line)
+            return
+        self._advance(line.removesuffix("\n"))
         self._lines.append(line)
         self._num_chars += len(line)
+        if begins_fence(line):
+            self._stop = self._num_chars
+        else:
+            self._stop_at(self._num_chars)
 
 
-def blocks(text: str) -> list[str]:
+def scope_of(message_id: UUID) -> str:
+    """The scope of the ids in a message's HTML."""
+    return message_id.hex[-12:]
+
+
+def blocks(text: str, scope: str = "") -> list[str]:
     """The HTML of each top-level block of `text`."""
-    stream = BlockStream()
+    stream = BlockStream(scope)
     return stream.feed(text).blocks + stream.finish()
 
 
-def render(text: str) -> SafeString:
-    """The HTML of `text`: its blocks, one after the other."""
-    return mark_safe("".join(blocks(text)))
+def render(text: str, scope: str = "") -> SafeString:
+    """The HTML of `text`: its blocks, one after the other. `scope` as in `BlockStream`."""
+    return mark_safe("".join(blocks(text, scope)))

@@ -1,5 +1,9 @@
-"""The channel on which open sockets of a conversation hear that an answer begins. Hints only: listeners also look into
-Postgres, so losing one costs time and nothing else."""
+"""The channels on which open pages hear that something changed. Hints only: listeners also look into Postgres, so
+losing one costs time and nothing else.
+
+A conversation's says that an answer begins in it, to its sockets; a person's says that the list of conversations, or a
+mark in it, changed, to every window of theirs.
+"""
 
 from __future__ import annotations
 
@@ -10,3 +14,7 @@ from inference import keys
 
 def channel_of(conversation_id: UUID) -> str:
     return f"{keys.PREFIX}conversation:{conversation_id}"
+
+
+def channel_of_list(user_id: UUID) -> str:
+    return f"{keys.PREFIX}list:{user_id}"

@@ -10,7 +10,9 @@ import uuid
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from uuid import UUID
 
+from django import forms
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -20,13 +22,15 @@ from django.utils.cache import add_never_cache_headers, patch_vary_headers
 from django_htmx.middleware import HtmxDetails
 
 from chatsite.accounts.models import User
-from chatsite.chat import access, dispatch, fragments
+from chatsite.chat import access, arrangement, choosing, composer, dispatch, fragments, queueing
 from chatsite.chat import sidebar as sidebar_rows
-from chatsite.chat.errors import SendRefused
+from chatsite.chat.errors import ModelUnknown, SendRefused
 from chatsite.chat.forms import MessageForm
-from chatsite.chat.models import Conversation, Message
+from chatsite.chat.models import Conversation, Generation, Message
 from inference.errors import StoreUnavailable
 from inference.protocol import ModelCard
+
+BEFORE_SHOWN = 4  # messages before one that was jumped to
 
 
 class ChatRequest(HttpRequest):
@@ -67,23 +71,41 @@ def page(
     *,
     status: int = 200,
     with_sidebar: bool = False,
+    show_from: str = "",
     **more: object,
 ) -> HttpResponse:
-    """The whole page, or with htmx the conversation alone."""
-    context = {**conversation_context(target, show_all="all" in request.GET), **more, "new_key": uuid.uuid4()}
+    """The whole page, or with htmx the conversation alone, which is read with this. `show_from`, a message's id, makes
+    the list begin no later than shortly before it."""
+    if target is not None and target.is_unread:
+        arrangement.mark(request.user, target, is_unread=False)
+    show_from = show_from or request.GET.get("at", "")
+    shown = conversation_context(target, show_all="all" in request.GET, show_from=show_from)
+    context = {**shown, **more, "new_key": uuid.uuid4()}
     is_fragment = bool(request.htmx) and not request.htmx.history_restore_request
     if not is_fragment or with_sidebar:
-        context |= sidebar_context(request.user, target)
+        context |= sidebar_context(request.user, target, sidebar_rows.Choice.of(request.GET))
     context |= {"is_fragment": is_fragment, "with_sidebar": with_sidebar}
     return render(request, "chat/page.html", context, status=status)
 
 
-def conversation_context(target: Conversation | None, *, show_all: bool = False) -> dict[str, Any]:
+def conversation_context(target: Conversation | None, *, show_all: bool = False, show_from: str = "") -> dict[str, Any]:
     served = served_models()
     if target is None:
-        return {"conversation": None, "models": served, "model": served[0] if served else None, "turns": []}
+        return {
+            "conversation": None,
+            "models": served,
+            "model": served[0] if served else None,
+            "turns": [],
+            "choice": choice_of(None),
+            "tuning": Conversation(),
+            **composer.limits(),
+        }
     path = access.path_of(target)
-    shown = path if show_all else path[-fragments.SHOWN_MESSAGES :]
+    begin = 0 if show_all else max(0, len(path) - fragments.SHOWN_MESSAGES)
+    if show_from:
+        place = next((index for index, found in enumerate(path) if str(found.pk) == show_from), begin)
+        begin = max(0, min(begin, place - BEFORE_SHOWN))
+    shown = path[begin:]
     turns = fragments.shown_path(target, shown)
     last = next((turn.generation for turn in reversed(turns) if turn.generation), None)
     name = target.model or (last.model if last else "")
@@ -96,7 +118,32 @@ def conversation_context(target: Conversation | None, *, show_all: bool = False)
         "models": served,
         "model": model or (served[0] if served and not name else None),
         "model_name": name,
+        "choice": choice_of(target),
+        "tuning": target,
+        "is_away": bool(target.model) and model is None,
+        "queue": queueing.queue_of(target),
+        "gauge": composer.gauge_of(target, model),
+        **composer.limits(),
     }
+
+
+def queue_context(target: Conversation) -> dict[str, Any]:
+    """What stands around the message box of a conversation that goes on."""
+    last = Generation.objects.filter(message=target.leaf_id).values_list("model", flat=True).first()
+    model = next((card for card in served_models() if card.name == (target.model or last)), None)
+    return {
+        "conversation": target,
+        "queue": queueing.queue_of(target),
+        "gauge": composer.gauge_of(target, model),
+    }
+
+
+def choice_of(target: Conversation | None) -> choosing.Choice | None:
+    """What would answer the next message, for a sentence where that is not what was asked for."""
+    try:
+        return choosing.choose(target.model if target else "")
+    except ModelUnknown:
+        return None
 
 
 def served_models() -> list[ModelCard]:
@@ -106,15 +153,16 @@ def served_models() -> list[ModelCard]:
         return []
 
 
-def sidebar_context(user: User, target: Conversation | None) -> dict[str, Any]:
-    return {"sidebar": sidebar_rows.page(user), "conversation": target}
+def sidebar_context(
+    user: User, target: Conversation | None, choice: sidebar_rows.Choice | None = None
+) -> dict[str, Any]:
+    return {"sidebar": sidebar_rows.page(user, choice=choice), "conversation": target}
 
 
-def log(request: ChatRequest, target: Conversation) -> HttpResponse:
+def log(request: ChatRequest, target: Conversation, show_from: str = "") -> HttpResponse:
     """The list of messages drawn anew, in place of the one shown."""
     context = {
-        **conversation_context(target),
-        **sidebar_context(request.user, target),
+        **conversation_context(target, show_from=show_from),
         "new_key": uuid.uuid4(),
         "refreshes_key": True,
     }
@@ -124,10 +172,12 @@ def log(request: ChatRequest, target: Conversation) -> HttpResponse:
     return response
 
 
-def branch(request: ChatRequest, target: Conversation) -> HttpResponse:
+def branch(request: ChatRequest, target: Conversation, place: UUID | None = None) -> HttpResponse:
+    """Another path of the conversation, or the same after a change; the reader is at the message `place`."""
     if not request.htmx:
-        return redirect("chat:conversation", target.pk)
-    return log(request, access.conversation_of(request.user, target.pk))
+        at = f"?at={place}#m-{place}" if place else ""
+        return redirect(reverse("chat:conversation", args=(target.pk,)) + at)
+    return log(request, access.conversation_of(request.user, target.pk), str(place or ""))
 
 
 def done(request: ChatRequest, shown: Message | None) -> HttpResponse:
@@ -137,8 +187,13 @@ def done(request: ChatRequest, shown: Message | None) -> HttpResponse:
 
 
 def invalid(request: ChatRequest, target: Conversation | None, form: MessageForm) -> HttpResponse:
-    field, messages = next(iter(form.errors.items()))
-    return refused(request, target, SendRefused(f"{field}: {messages[0]}"))
+    return refused(request, target, refusal_of(form))
+
+
+def refusal_of(form: forms.Form) -> SendRefused:
+    """The first thing that is wrong with what was typed."""
+    name, messages = next(iter(form.errors.items()))
+    return SendRefused(f"{form[name].label}: {messages[0]}", field=name)
 
 
 def refused(request: ChatRequest, target: Conversation | None, refusal: SendRefused) -> HttpResponse:

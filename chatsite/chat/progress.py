@@ -33,11 +33,12 @@ class Fleet:
         self._asked_at = float("-inf")
 
     async def states(self, model: str) -> set[str]:
-        """States of the live workers that serve `model`. Raises StoreUnavailable."""
+        """States of the live workers that serve `model`, or are about to. Raises StoreUnavailable."""
         if time.monotonic() > self._asked_at + ASK_SECONDS:
             self._asked_at = time.monotonic()
             self._cards = await self._client.workers()
-        return {card.state for card in self._cards if card.model.name == model}
+        coming = {"loading" for card in self._cards if card.next_model == model}
+        return {card.state for card in self._cards if card.model.name == model} | coming
 
 
 class Progress:

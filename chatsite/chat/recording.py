@@ -11,9 +11,10 @@ from uuid import UUID
 
 import structlog
 from django.db import transaction
+from django.db.models import Case, Value, When
 from django.utils import timezone
 
-from chatsite.chat import dispatch, titles
+from chatsite.chat import dispatch, live, titles
 from chatsite.chat.models import Generation, Message
 from chatsite.chat.text import clean
 from inference.errors import EventsExpired
@@ -59,9 +60,10 @@ def end_from_log(generation_id: UUID, found: Log, finish: Finish) -> bool:
     with transaction.atomic():
         if _end(generation_id, finish, content):
             Message.objects.filter(generation__pk=generation_id).update(content=content, reasoning=reasoning)
+            live.answer_ended(generation_id)
             titled = Generation.objects.filter(pk=generation_id, source=Generation.Source.TITLE).first()
-            if titled is not None:
-                titles.take(titled, content)
+            if titled is not None and titles.take(titled, content) and titled.conversation_id is not None:
+                live.tell(titled.user_id, titled.conversation_id, live.Change.NAMED)
             log.info("recorded", generation_id=str(generation_id), reason=finish.reason, num_chars=len(content))
             return True
         return Generation.objects.filter(pk=generation_id).exists()
@@ -69,7 +71,10 @@ def end_from_log(generation_id: UUID, found: Log, finish: Finish) -> bool:
 
 def end_without_log(generation_id: UUID, reason: FinishReason, error: ErrorFacts | None = None) -> bool:
     """End a generation that Redis knows nothing of. False when it had ended already."""
-    ended = _end(generation_id, Finish(reason=reason, error=error), "")
+    with transaction.atomic():
+        ended = _end(generation_id, Finish(reason=reason, error=error), "")
+        if ended:
+            live.answer_ended(generation_id)
     if ended:
         log.info("ended without a log", generation_id=str(generation_id), reason=reason)
     return ended
@@ -93,7 +98,10 @@ def _end(generation_id: UUID, finish: Finish, content: str) -> bool:
             completion_tokens=usage.completion_tokens,
             reasoning_tokens=usage.reasoning_tokens,
             decode_seconds=finish.decode_seconds,
-            content_sha256=sha256_of(content),
+            content_sha256=Case(
+                When(source=Generation.Source.TEMPORARY, then=Value("")),  # not even that is kept of those
+                default=Value(sha256_of(content)),
+            ),
             request="",
             ended_at=timezone.now(),
         )

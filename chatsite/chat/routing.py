@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from django.urls import path
 
-from chatsite.chat.consumers import GenerationEvents
+from chatsite.chat.consumers import GenerationEvents, ListEvents
 from chatsite.chat.sockets import ConversationSocket
 
-http_urlpatterns = [path("chat/generations/<str:generation_id>/events", GenerationEvents.as_asgi())]
+http_urlpatterns = [
+    path("chat/generations/<str:generation_id>/events", GenerationEvents.as_asgi()),
+    path("chat/live/", ListEvents.as_asgi()),
+]
 websocket_urlpatterns = [path("ws/chat/<str:conversation_id>", ConversationSocket.as_asgi())]

@@ -23,6 +23,7 @@ from chatsite.chat import access, actions
 from chatsite.chat.consumers import NO_CHANNEL_LAYER, is_still_signed_in
 from chatsite.chat.ending import end_tasks
 from chatsite.chat.hub import hub
+from chatsite.chat.language import language_of
 from chatsite.chat.mailbox import Mailbox
 from chatsite.chat.models import Conversation
 from chatsite.chat.streams import RECHECK_SECONDS, Budget, TooManyStreams, seat
@@ -170,7 +171,9 @@ class ConversationSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # chann
 
     async def _tell(self, generation_id: UUID, after: Cursor | None) -> None:
         try:
-            async with contextlib.aclosing(frames_of(hub(), self._user, generation_id, after)) as frames:
+            language = language_of(self.scope)
+            told_to = frames_of(hub(), self._user, generation_id, after, language=language)
+            async with contextlib.aclosing(told_to) as frames:
                 async for frame in frames:
                     told: dict[str, Any] = {"generation": str(generation_id), "event": frame.event, "data": frame.data}
                     if frame.id:

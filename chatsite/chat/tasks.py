@@ -17,8 +17,9 @@ from celery import shared_task
 from django.db import DatabaseError, connection
 from django.utils import timezone
 
-from chatsite.chat import dispatch, recording
+from chatsite.chat import attachments, dispatch, queueing, recording, temporary
 from chatsite.chat.models import Generation
+from chatsite.chat.moving import GoneModels
 from inference.client import Swept
 from inference.errors import InvalidRequest, StoreUnavailable
 from inference.protocol import ErrorFacts, Finish, FinishReason
@@ -34,13 +35,22 @@ MAX_LATE_ROWS = 20
 MAX_SWEEP_SECONDS = 20.0
 SWEEP_LOCK = 0x5F1EE7  # Postgres advisory lock; any number that nothing else here uses
 
+_gone_models = GoneModels()
+
 
 @shared_task(name="chat.record", ignore_result=True)  # type: ignore[untyped-decorator]
 def record(generation_id: str) -> None:
     try:
-        recording.record(UUID(generation_id))
+        if recording.record(UUID(generation_id)):
+            queueing.advance_after(UUID(generation_id))
     except StoreUnavailable:
         log.warning("record left to the sweeper", generation_id=generation_id)
+
+
+@shared_task(name="chat.sweep_drafts", ignore_result=True)  # type: ignore[untyped-decorator]
+def sweep_drafts() -> None:
+    """Delete uploaded files that were never sent."""
+    attachments.sweep_drafts()
 
 
 @shared_task(name="chat.sweep", ignore_result=True)  # type: ignore[untyped-decorator]
@@ -50,23 +60,26 @@ def sweep() -> None:
         with _alone() as is_alone:
             if is_alone:
                 deadline = time.monotonic() + MAX_SWEEP_SECONDS
+                _gone_models.look()
                 _sweep_rows(_active_rows(), _sweep_active, deadline)
                 _sweep_rows(_ended_rows(), _sweep_ended, deadline)
+                temporary.sweep()
+                _sweep_rows(queueing.due(), queueing.advance, deadline)
     except StoreUnavailable:
         log.warning("sweep ended: redis is away")
 
 
 def _sweep_rows(ids: list[UUID], sweep_one: Callable[[UUID], None], deadline: float) -> None:
-    for generation_id in ids:
+    for pk in ids:
         if time.monotonic() > deadline:
             log.warning("sweep ended early", num_rows=len(ids))
             return
         try:
-            sweep_one(generation_id)
+            sweep_one(pk)
         except (StoreUnavailable, DatabaseError):
             raise  # the next row would fare no better
         except Exception:
-            log.exception("sweep of one generation failed", generation_id=str(generation_id))
+            log.exception("sweep of one row failed", sweep=sweep_one.__name__, pk=str(pk))
 
 
 def _active_rows() -> list[UUID]:
@@ -96,9 +109,14 @@ def _sweep_active(generation_id: UUID) -> None:
         recording.end_without_log(generation_id, FinishReason.CANCELLED)
     elif swept is Swept.UNKNOWN:
         _enter_afresh(row)
+    elif swept in (Swept.WAITING, Swept.RANG, Swept.ENTERED):
+        _gone_models.take(row)
 
 
 def _enter_afresh(row: Generation) -> None:
+    if row.source == Generation.Source.TEMPORARY:  # its request was in Redis alone
+        recording.end_without_log(row.pk, FinishReason.ERROR, temporary.LOST)
+        return
     try:
         request = dispatch.frozen_request_of(row)
     except InvalidRequest as error:

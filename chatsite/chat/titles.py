@@ -71,7 +71,7 @@ def ask_for(generation_id: UUID) -> None:
 def take(generation: Generation, content: str) -> bool:
     """Name the conversation of an ended title's generation by `content`. False where that is no title, or unwanted."""
     title = title_from(content)
-    if not title or generation.status != Generation.Status.DONE:
+    if not title or generation.conversation_id is None or generation.status != Generation.Status.DONE:
         return False
     unnamed = Conversation.objects.filter(pk=generation.conversation_id, is_title_own=False)
     return bool(unnamed.update(title=title))

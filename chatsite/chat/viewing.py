@@ -1,8 +1,9 @@
 """Following one generation as pieces of a page: what a viewer sees, whichever way it is carried.
 
-Turns the hub's news into frames (status, delta, reset, done), with the answer as finished Markdown blocks and a tail. A
-viewer that comes back with a cursor gets only what is new: the log is read from its start to rebuild the blocks, and
-what lies before the cursor is swallowed. The end is told only once it is in Postgres, from the row itself.
+Turns the hub's news into frames (status, delta, reset, done), with the answer as finished Markdown blocks and a tail;
+`telling` knows how. A viewer that comes back with a cursor gets only what is new: the log is read from its start to
+rebuild the blocks, and what lies before the cursor is swallowed. The end is told only once it is in Postgres, from the
+row itself.
 
 Owns no connection: the database is asked in a thread for a moment, and nothing of it is held while waiting. Used by
 both consumers, on the event loop.
@@ -21,20 +22,24 @@ import msgspec
 import structlog
 from channels.db import database_sync_to_async
 from django.http import Http404
+from django.utils import translation
 
 from chatsite.accounts.models import User
-from chatsite.chat import access
+from chatsite.chat import access, temporary
 from chatsite.chat.fragments import message_html
 from chatsite.chat.hub import Fresh, Gone, Hub, News, Reset
-from chatsite.chat.markdown import BlockStream, Update
+from chatsite.chat.markdown import BlockStream, scope_of
 from chatsite.chat.models import Generation, Message
 from chatsite.chat.progress import Progress
+from chatsite.chat.recording import sha256_of
+from chatsite.chat.telling import ForPage, Plain, Telling
 from chatsite.chat.text import clean
 from inference.protocol import Cursor, Event, EventKind
 
 log = structlog.get_logger(__name__)
 
 FRAME_SECONDS = 0.03  # news of so long travel together; the first goes at once
+LATER_FRAME_SECONDS = ((8_000, 0.25), (2_000, 0.1))  # the same, of an answer of so many characters: frames cost bytes
 FIRST_SECONDS = 0.1  # after so long without news the first status is told
 STATUS_SECONDS = 1.0  # how often the status of a silent generation is looked at
 LONG_TEXT_CHARS = 8_192  # Markdown of more than this is rendered in a thread
@@ -67,31 +72,45 @@ class Frame:
 
 
 async def frames_of(
-    hub: Hub, user: User, generation_id: UUID | str, after: Cursor | None = None
+    hub: Hub,
+    user: User,
+    generation_id: UUID | str,
+    after: Cursor | None = None,
+    *,
+    for_page: bool = False,
+    language: str | None = None,
 ) -> AsyncGenerator[Frame, None]:
     """Frames of one generation, from behind `after`, until its end has been told. Close the iterator to leave.
+
+    `for_page`: told as our own page wants it, rather than in plain words. `language`: of what its HTML says; None is
+    English. It is set for each rendering alone, because many viewers share the event loop and its threads.
 
     Raises:
         Http404: the generation is not this user's chat, or no longer there.
     """
     row = await in_thread(_row_of, user, generation_id)
     if row.is_active:
-        async for frame in _Following(hub, user, row, after).frames():
+        async for frame in _Following(hub, user, row, after, for_page=for_page, language=language).frames():
             yield frame
     else:
-        yield await in_thread(_snapshot, row)
+        yield await in_thread(_snapshot, row, language)
 
 
 class _Following:
     """One viewer's way through a generation that was active when it came."""
 
-    def __init__(self, hub: Hub, user: User, row: Generation, after: Cursor | None) -> None:
+    def __init__(
+        self, hub: Hub, user: User, row: Generation, after: Cursor | None, *, for_page: bool, language: str | None
+    ) -> None:
         self._hub = hub
         self._user = user
+        self._row = row
         self._generation_id = row.pk
         self._after = after  # what the page has already
         self._mark: str | None = after.mark if after else None
-        self._shown = _ShownText()
+        self._is_for_page = for_page
+        self._language = language
+        self._shown = self._nothing_shown()
         self._progress = Progress(hub.client, hub.fleet, row.pk, row.model)
 
     async def frames(self) -> AsyncIterator[Frame]:
@@ -105,7 +124,7 @@ class _Following:
                 patience = STATUS_SECONDS
                 for run in _runs(news):
                     async for frame in self._show(run):
-                        next_at = clock() + FRAME_SECONDS
+                        next_at = clock() + self._pace()
                         yield frame
                         if frame.is_last:
                             return
@@ -114,6 +133,10 @@ class _Following:
                     return
                 if status := self._progress.take():
                     yield Frame("status", status)
+
+    def _pace(self) -> float:
+        num_chars = self._shown.num_chars
+        return next((seconds for chars, seconds in LATER_FRAME_SECONDS if num_chars > chars), FRAME_SECONDS)
 
     async def _show(self, run: Reset | Gone | _Run) -> AsyncIterator[Frame]:
         if isinstance(run, Gone):
@@ -124,7 +147,7 @@ class _Following:
             if end := await self._snapshot_if_ended():
                 yield end
                 return
-            self._after, self._shown = None, _ShownText()
+            self._after, self._shown = None, self._nothing_shown()
             self._progress.restart()
             yield Frame("reset", {"mark": run.mark})
         self._mark = run.mark
@@ -132,25 +155,38 @@ class _Following:
             return
         self._progress.note(run.events)
         seen = self._after.seq if self._after and self._after.mark == run.mark else 0
-        await self._shown.take(event for event in run.events if event.seq <= seen)
+        if known := [event for event in run.events if event.seq <= seen]:
+            await self._shown.take(known)
+            self._shown.telling.forget()
         fresh = [event for event in run.events if event.seq > seen]
         update = await self._shown.take(fresh)
-        if fresh and update is not None:
-            yield Frame("delta", {"seq": fresh[-1].seq, **update}, id=str(Cursor(run.mark, fresh[-1].seq)))
+        if fresh and update:
+            data = update if self._is_for_page else {"seq": fresh[-1].seq, **update}
+            yield Frame("delta", data, id=str(Cursor(run.mark, fresh[-1].seq)))
         if run.events[-1].kind is EventKind.RECORDED:
             row = await in_thread(_row_of, self._user, self._generation_id)
             yield await in_thread(self._end, row, str(Cursor(run.mark, run.events[-1].seq)))
 
     async def _snapshot_if_ended(self) -> Frame | None:
         row = await in_thread(_row_of, self._user, self._generation_id)
-        return None if row.is_active else await in_thread(_snapshot, row)
+        return None if row.is_active else await in_thread(_snapshot, row, self._language)
+
+    def _nothing_shown(self) -> _ShownText:
+        return _ShownText(self._row, ForPage() if self._is_for_page else Plain(), self._language)
 
     def _end(self, row: Generation, cursor: str) -> Frame:
         """The end, by the row. What was shown is trusted only when it is the stored text to the byte."""
-        if not self._shown.is_text_of(row):
+        if row.message and row.message.edited_at:
+            return _snapshot(
+                row, self._language
+            )  # its reader was quick: the text is no longer the one that was written
+        if row.message and not self._shown.is_text_of(row):
             log.error("shown text differs from the stored one", generation_id=str(row.pk))
-            return _snapshot(row)
-        return Frame("done", {**_end_of(row), "blocks": self._shown.blocks.finish(), "tail": ""}, id=cursor)
+            return _snapshot(row, self._language)
+        rest = self._shown.finish()
+        shown = {"num_blocks": self._shown.num_blocks} if self._is_for_page else {}
+        end = _end_of(row, self._language, with_body=not self._is_for_page)
+        return Frame("done", {**end, **shown, "blocks": rest, "tail": ""}, id=cursor)
 
 
 @dataclass
@@ -176,12 +212,16 @@ def _runs(news: list[News]) -> list[Reset | Gone | _Run]:
 class _ShownText:
     """The answer as far as the page has it: as blocks, and as a hash to compare with the stored one."""
 
-    def __init__(self) -> None:
-        self.blocks = BlockStream()
+    def __init__(self, row: Generation, telling: Telling, language: str | None) -> None:
+        self._language = language
+        self.blocks = BlockStream(scope_of(row.message_id or row.pk))
+        self.num_blocks = 0
+        self.num_chars = 0
+        self.telling = telling
         self._sha256 = hashlib.sha256()
 
-    async def take(self, events: Iterable[Event]) -> dict[str, Any] | None:
-        """Add the events' text; what a delta frame says of it, None when they have none."""
+    async def take(self, events: Iterable[Event]) -> dict[str, Any]:
+        """Add the events' text; what a delta frame says of it, nothing when there is none to be seen."""
         content: list[str] = []
         reasoning: list[str] = []
         for event in events:
@@ -190,43 +230,58 @@ class _ShownText:
         said: dict[str, Any] = {}
         if text := clean("".join(content)):
             self._sha256.update(text.encode())
-            update = await self._feed(text)
-            said["content"] = text
-            if update.blocks:
-                said |= {"blocks": update.blocks, "tail": update.tail}
+            self.num_chars += len(text)
+            is_long = len(text) > LONG_TEXT_CHARS
+            said = await asyncio.to_thread(self._read, text) if is_long else self._read(text)
         if thought := clean("".join(reasoning)):
             said["reasoning"] = thought
-        return said or None
+        return said
+
+    def finish(self) -> list[str]:
+        """The blocks that were still open."""
+        with translation.override(self._language):
+            rest = self.blocks.finish()
+        self.num_blocks += len(rest)
+        return rest
 
     def is_text_of(self, row: Generation) -> bool:
         return self._sha256.hexdigest() == row.content_sha256
 
-    async def _feed(self, text: str) -> Update:
-        if len(text) > LONG_TEXT_CHARS:
-            return await asyncio.to_thread(self.blocks.feed, text)
-        return self.blocks.feed(text)
+    def _read(self, text: str) -> dict[str, Any]:
+        with translation.override(self._language):
+            update = self.blocks.feed(text)
+            self.num_blocks += len(update.blocks)
+            return self.telling.take(text, update, self.blocks.view)
 
 
 def _row_of(user: User, generation_id: UUID | str) -> Generation:
     row = access.generation_of(user, generation_id)
-    if row.message is None:
+    if row.message is None and row.source != Generation.Source.TEMPORARY:
         raise Http404("A generation of the API has no page.")
     return row
 
 
-def _snapshot(row: Generation) -> Frame:
+def _snapshot(row: Generation, language: str | None = None) -> Frame:
     message = _message_of(row)
     whole = {"snapshot": True, "content": message.content, "reasoning": message.reasoning, "blocks": [], "tail": ""}
-    return Frame("done", {**_end_of(row), **whole})
+    return Frame("done", {**_end_of(row, language), **whole})
 
 
-def _end_of(row: Generation) -> dict[str, Any]:
+def _end_of(row: Generation, language: str | None, *, with_body: bool = True) -> dict[str, Any]:
+    """`with_body`: the article of the end has the answer's text too; without, the page keeps what it shows."""
     message = _message_of(row)
+    with translation.override(language):
+        if row.message:
+            html = message_html(row.message, with_body=with_body)
+        else:
+            html = temporary.answer_html(row, with_body=with_body)
     error = {"code": row.error_code, "message": row.error_message, "retryable": row.is_retryable}
     return {
         "status": row.status,
         "finish_reason": row.finish_reason,
-        "content_sha256": row.content_sha256,
+        # The row keeps the hash of what the model wrote; this is that of the text told.
+        "content_sha256": sha256_of(message.content) if message.edited_at else row.content_sha256,
+        "is_edited": bool(message.edited_at),
         "num_chars": len(message.content),
         "error": error if row.status == Generation.Status.FAILED else None,
         "usage": {
@@ -235,10 +290,9 @@ def _end_of(row: Generation) -> dict[str, Any]:
             "completion_tokens": row.completion_tokens,
             "reasoning_tokens": row.reasoning_tokens,
         },
-        "html": str.__str__(message_html(message)),  # a plain str: JSON knows no SafeString
+        "html": str.__str__(html),  # JSON's own str
     }
 
 
 def _message_of(row: Generation) -> Message:
-    assert row.message is not None, "_row_of lets no other through"
-    return row.message
+    return row.message or temporary.answer_of(row)

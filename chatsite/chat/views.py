@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
 
 from django.db import transaction
 from django.http import HttpResponse
@@ -11,11 +10,10 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
-from chatsite.accounts.models import User
-from chatsite.chat import access, actions, fragments, page
+from chatsite.chat import access, actions, fragments, page, queue_views, queueing, quoting, tuning
 from chatsite.chat.errors import SendRefused
-from chatsite.chat.forms import MessageForm, StartForm
-from chatsite.chat.models import Conversation
+from chatsite.chat.forms import MessageForm, StartForm, TuningForm
+from chatsite.chat.models import QueuedMessage
 
 
 @require_GET
@@ -40,7 +38,13 @@ def start(request: page.ChatRequest) -> HttpResponse:
         return page.invalid(request, None, form)
     typed = form.cleaned_data
     try:
-        begun = _begin(request.user, typed)
+        begun = actions.begin(
+            request.user,
+            typed["text"],
+            idempotency_key=typed["key"],
+            attachments=request.POST.getlist("files"),
+            **form.tuning(),
+        )
     except SendRefused as refusal:
         return page.refused(request, None, refusal)
     if not request.htmx:
@@ -61,21 +65,49 @@ def send(request: page.ChatRequest, conversation_id: uuid.UUID) -> HttpResponse:
         return page.invalid(request, target, form)
     typed = form.cleaned_data
     try:
-        sent = actions.send_message(request.user, target, typed["text"], idempotency_key=typed["key"])
+        sent = queueing.say(
+            request.user,
+            target,
+            typed["text"],
+            idempotency_key=typed["key"],
+            files=request.POST.getlist("files"),
+        )
     except SendRefused as refusal:
         return page.refused(request, target, refusal)
     if not request.htmx:
         return redirect("chat:conversation", target.pk)
     target.refresh_from_db()
+    if isinstance(sent, QueuedMessage):
+        return queue_views.drawn(request, target, "chat/_queued.html")
     context = {
+        **page.queue_context(target),
         "turns": [fragments.shown(sent.message), fragments.shown(sent.answer)],
         "new_key": uuid.uuid4(),
-        "conversation": target,
+        "choice": page.choice_of(target),
         **page.sidebar_context(request.user, target),
     }
     if sent.is_repeat:  # the page may or may not show it already: draw the whole list anew
         return page.log(request, target)
     return render(request, "chat/_sent.html", context)
+
+
+@require_POST
+@page.signed_in
+def quote(request: page.ChatRequest) -> HttpResponse:
+    """Have the fixed document recited, in the conversation named or in a new one."""
+    name = request.POST.get("conversation", "")
+    target = access.conversation_of(request.user, name) if name else None
+    try:
+        with transaction.atomic():
+            target = target or actions.start_conversation(request.user)
+            quoting.quote(request.user, target)
+    except SendRefused as refusal:
+        return page.refused(request, target, refusal)
+    if not request.htmx:
+        return redirect("chat:conversation", target.pk)
+    if name:
+        return page.branch(request, target)
+    return HttpResponse(headers={"HX-Redirect": reverse("chat:conversation", args=(target.pk,))})
 
 
 @require_GET
@@ -93,16 +125,21 @@ def earlier(request: page.ChatRequest, conversation_id: uuid.UUID) -> HttpRespon
     return render(request, "chat/_turns.html", {"turns": turns, "conversation": target, "has_earlier": begin > 0})
 
 
-def _begin(user: User, typed: dict[str, Any]) -> Conversation:
-    """The conversation that this press of Send began, made now or by its first arrival."""
-    with transaction.atomic():
-        User.objects.select_for_update(no_key=True).get(pk=user.pk)
-        if typed["key"] is not None:
-            repeat = access.conversations_of(user).filter(messages__idempotency_key=typed["key"]).first()
-            if repeat is not None:
-                return repeat
-        begun = actions.start_conversation(
-            user, model=typed["model"], system_prompt=typed["system_prompt"], thinking=typed["thinking"]
-        )
-        actions.send_message(user, begun, typed["text"], idempotency_key=typed["key"])
-        return begun
+@require_POST
+@page.signed_in
+def tune(request: page.ChatRequest, conversation_id: uuid.UUID) -> HttpResponse:
+    """Settings of a conversation; those that are not sent stay."""
+    target = access.conversation_of(request.user, conversation_id)
+    form = TuningForm(request.POST)
+    try:
+        if not form.is_valid():
+            raise page.refusal_of(form)
+        target = tuning.tune(request.user, target, **form.tuning())
+    except SendRefused as refusal:
+        response = page.refused(request, target, refusal)
+        if request.htmx:
+            response["HX-Retarget"] = "#tuning-refusal"
+        return response
+    if not request.htmx:
+        return redirect("chat:conversation", target.pk)
+    return render(request, "chat/_tools.html", page.conversation_context(target))

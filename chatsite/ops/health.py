@@ -75,8 +75,13 @@ class Health:
         return found
 
     @property
+    def degradations(self) -> list[str]:
+        """What workers say that they lack, each once."""
+        return list(dict.fromkeys(f"{w.name}: {sentence}" for w in self.workers for sentence in w.degradations))
+
+    @property
     def notes(self) -> list[str]:
-        """Degradations that workers say of themselves, each once."""
+        """What else workers say of themselves, each once."""
         return list(dict.fromkeys(f"{w.name}: {note}" for w in self.workers for note in w.notes))
 
     def as_json(self) -> dict[str, Any]:
@@ -84,7 +89,7 @@ class Health:
         return {
             "ready": self.is_ready,
             "reasons": self.reasons,
-            "degraded": self.notes,
+            "degraded": self.degradations,
             "checks": {
                 **{
                     name: {"ok": check.ok, "detail": check.detail}
@@ -108,10 +113,12 @@ class Health:
                         "name": w.name,
                         "model": w.model.name,
                         "state": w.state,
+                        "next_model": w.next_model,
                         "device": w.device,
                         "slots": w.num_slots,
                         "free_slots": w.num_free_slots,
                         "notes": list(w.notes),
+                        "degradations": list(w.degradations),
                     }
                     for w in self.workers
                 ],

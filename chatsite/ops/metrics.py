@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from chatsite.chat import hub
+from chatsite.chat import feedback, hub
 from chatsite.ops import database, health
 
 LOOPBACK = frozenset({"127.0.0.1", "::1"})
@@ -48,7 +48,7 @@ def may_read(request: HttpRequest) -> bool:
 def text() -> bytes:
     now = CollectorRegistry()
     now.register(_Now())
-    return generate_latest(counted) + generate_latest(now)
+    return generate_latest(counted) + generate_latest(feedback.counted) + generate_latest(now)
 
 
 def first_id_since(seconds: float) -> uuid.UUID:
@@ -87,11 +87,17 @@ class _Now(Collector):
         tokens = GaugeMetricFamily(
             "smolfleet_decoded_tokens", "Tokens a worker decoded since it started", labels=["worker", "model"]
         )
+        degradations = GaugeMetricFamily(
+            "smolfleet_worker_degradations",
+            "Ways in which a worker is less than it should be",
+            labels=["worker", "model"],
+        )
         for w in seen.workers:
+            degradations.add_metric([w.name, w.model.name], len(w.degradations))
             slots.add_metric([w.name, w.model.name], w.num_slots)
             free.add_metric([w.name, w.model.name], w.num_free_slots)
             tokens.add_metric([w.name, w.model.name], w.num_decoded_tokens)
-        yield from (slots, free, tokens)
+        yield from (slots, free, tokens, degradations)
 
     def _generations(self) -> Iterator[GaugeMetricFamily]:
         try:

@@ -30,7 +30,10 @@ class ReasonMissing(Exception):
 
 @dataclass(frozen=True)
 class Transcript:
-    """A conversation as staff may read it: every message, oldest first, answers with their generation."""
+    """A conversation as staff may read it: every message, oldest first.
+
+    Answers have their generation and the opinion of them, questions their files.
+    """
 
     event: AccessEvent
     conversation: Conversation
@@ -84,5 +87,5 @@ def open_transcript(actor: User, conversation_id: UUID, *, reason: str, ip: str 
     conversation = Conversation.objects.select_related("owner").filter(pk=frame.pk).first()
     if conversation is None:  # deleted since
         raise Http404
-    messages = conversation.messages.select_related("generation").order_by("id")
-    return Transcript(event, conversation, list(messages))
+    messages = conversation.messages.select_related("generation", "feedback").prefetch_related("attachments")
+    return Transcript(event, conversation, list(messages.order_by("id")))

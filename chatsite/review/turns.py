@@ -10,7 +10,7 @@ from uuid import UUID
 from django.utils.safestring import SafeString
 
 from chatsite.chat import access, markdown
-from chatsite.chat.models import Generation, Message
+from chatsite.chat.models import Attachment, Feedback, Generation, Message
 from chatsite.review.actions import Transcript
 
 STATES = {
@@ -32,6 +32,8 @@ class Turn:
     state: str
     is_other_branch: bool  # the owner does not see it just now: another answer, or an earlier question, took its place
     created_at: datetime.datetime
+    feedback: Feedback | None = None
+    files: tuple[Attachment, ...] = ()
 
 
 def turns_of(transcript: Transcript) -> Iterator[Turn]:
@@ -43,17 +45,22 @@ def turns_of(transcript: Transcript) -> Iterator[Turn]:
             id=message.pk,
             is_answer=is_answer,
             text=message.content,
-            html=markdown.render(message.content) if is_answer else SafeString(""),
+            html=markdown.render(message.content, markdown.scope_of(message.pk)) if is_answer else SafeString(""),
             reasoning=message.reasoning,
             state=_state_of(message) if is_answer else "",
             is_other_branch=message.pk not in shown,
             created_at=message.created_at,
+            feedback=getattr(message, "feedback", None),
+            files=tuple(message.attachments.all()),
         )
 
 
 def _state_of(message: Message) -> str:
     generation = getattr(message, "generation", None)
+    edited = "Its owner changed the text; it is not what the model wrote." if message.edited_at else ""
     if generation is None:
-        return ""
+        return edited
     words = STATES.get(generation.status, "")
-    return f"{words} {generation.error_message}" if generation.status == Generation.Status.FAILED else words
+    if generation.status == Generation.Status.FAILED:
+        words = f"{words} {generation.error_message}"
+    return f"{words} {edited}".strip()

@@ -14,14 +14,14 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db import DatabaseError
-from django.db.models import Count, QuerySet
+from django.db.models import Count, Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_safe
 
 from chatsite.accounts.models import User
-from chatsite.chat.models import Conversation
+from chatsite.chat.models import Conversation, Feedback
 from chatsite.review import actions
 from chatsite.review.forms import ReasonForm, SearchForm
 from chatsite.review.models import AccessEvent
@@ -38,11 +38,15 @@ def index(request: HttpRequest) -> HttpResponse:
     """Conversations of one owner. Titles quote what people wrote, so none is shown before its record is made."""
     if not actions.may_review(request.user):
         raise Http404
-    form = SearchForm(request.GET if "owner" in request.GET else None)
+    form = SearchForm(request.GET if "owner" in request.GET or "feedback" in request.GET else None)
     found: QuerySet[Conversation] | None = None
     if form.is_bound and form.is_valid():
         found = form.conversations().select_related("owner").defer("title", "system_prompt")
-        found = found.annotate(num_messages=Count("messages")).order_by("-updated_at", "-id")
+        found = found.annotate(
+            num_messages=Count("messages"),
+            num_good=Count("messages", filter=Q(messages__feedback__rating=Feedback.Rating.GOOD)),
+            num_bad=Count("messages", filter=Q(messages__feedback__rating=Feedback.Rating.BAD)),
+        ).order_by("-updated_at", "-id")
     page = None if found is None else Paginator(found, PAGE_ROWS).get_page(request.GET.get("page"))
     return render(request, "review/index.html", {"form": form, "page": page})
 

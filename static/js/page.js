@@ -3,8 +3,8 @@
   "use strict";
 
   const NEAR_BOTTOM_PX = 48;
-  const REFRESH_MS = 8000; // of the list, while another conversation is still being written
   const THEMES = ["system", "light", "dark"];
+  const words = document.body.dataset;
 
   // -- theme ---------------------------------------------------------------------------------------------------------
   function theme() {
@@ -12,8 +12,8 @@
   }
 
   function showTheme() {
-    for (const name of document.querySelectorAll("[data-theme-name]")) name.textContent = theme();
-    for (const button of document.querySelectorAll(".btn[data-act=theme]")) button.setAttribute("aria-label", `Theme: ${theme()}`);
+    for (const name of document.querySelectorAll("[data-theme-name]")) name.textContent = words[theme()];
+    for (const button of document.querySelectorAll(".btn[data-act=theme]")) button.setAttribute("aria-label", `${words.theme}: ${words[theme()]}`);
   }
 
   function nextTheme() {
@@ -28,18 +28,18 @@
   }
 
   // -- saying --------------------------------------------------------------------------------------------------------
-  function announce(words) {
+  function announce(said) {
     const region = document.getElementById("announcer");
-    if (region) region.textContent = words;
+    if (region) region.textContent = said;
   }
 
-  function refuse(words) {
+  function refuse(why) {
     const place = document.getElementById("refusal");
     if (!place) return;
     const line = document.createElement("p");
     line.className = "err";
     line.setAttribute("role", "alert");
-    line.textContent = words;
+    line.textContent = why;
     place.replaceChildren(line);
   }
 
@@ -79,17 +79,21 @@
     if (event.deltaY < 0 && log()?.contains(event.target)) isPinned = false;
   }, { passive: true });
 
+  // Who opens a thought wants to read it, not to follow the answer.
+  document.addEventListener("toggle", (event) => {
+    if (log()?.contains(event.target)) isPinned = isAtBottom(log());
+  }, true);
+
   document.addEventListener("answer:grew", () => {
     if (isPinned) toBottom();
     else showNewer(true);
   });
   document.addEventListener("answer:began", (event) => {
-    announce("Answer is being written");
+    announce(words.writing);
     if (event.target.closest("#log")) toBottom();
   });
   document.addEventListener("answer:ended", (event) => {
-    announce({ done: "Answer ready", stopped: "Answer stopped", failed: "The answer failed" }[event.detail.status]);
-    refreshRows();
+    announce(words[event.detail.status]);
   });
 
   // -- copying -------------------------------------------------------------------------------------------------------
@@ -102,10 +106,11 @@
     }
     const label = button.dataset.label || button.textContent;
     button.dataset.label = label;
-    button.textContent = isCopied ? "Copied" : "Not allowed";
-    announce(isCopied ? "Copied" : "Copying is not allowed here");
+    announce((button.textContent = isCopied ? words.copied : words.notCopied));
     setTimeout(() => (button.textContent = label), 1600);
   }
+
+  const sourceOf = (article) => (article.querySelector("template.source")?.content || article.querySelector(".typed")).textContent;
 
   function copyOldWay(text) {
     // Without a secure origin there is no clipboard interface.
@@ -119,6 +124,20 @@
     return isCopied;
   }
 
+  // A copied formula is its source.
+  document.addEventListener("copy", (event) => {
+    const range = getSelection().rangeCount && getSelection().getRangeAt(0);
+    const holder = document.createElement("div");
+    if (!range || !range.cloneContents().querySelector("math")) return;
+    holder.className = "sr";
+    holder.append(range.cloneContents());
+    for (const math of holder.querySelectorAll("math")) math.replaceWith(math.querySelector("annotation")?.textContent || "");
+    document.body.append(holder);
+    event.clipboardData.setData("text/plain", holder.innerText);
+    event.preventDefault();
+    holder.remove();
+  });
+
   // -- the list of conversations -----------------------------------------------------------------------------------------
   function markCurrent() {
     const current = document.getElementById("chat")?.dataset.conversation;
@@ -129,18 +148,6 @@
       else row.querySelector("a.t").removeAttribute("aria-current");
     }
   }
-
-  function refreshRows() {
-    const rows = document.getElementById("rows");
-    const isInUse = rows?.querySelector("details[open]") || rows?.contains(document.activeElement);
-    const isLong = (rows?.querySelectorAll(".row").length || 0) > 50; // following pages were loaded: leave them
-    if (!rows || isInUse || isLong || document.hidden) return;
-    window.htmx.ajax("GET", "/chat/sidebar/", { target: "#rows", swap: "outerHTML" });
-  }
-
-  setInterval(() => {
-    if (document.querySelector("#rows .live")) refreshRows();
-  }, REFRESH_MS);
 
   function drawer(isOpen) {
     const rail = document.getElementById("rail");
@@ -165,8 +172,9 @@
       case "drawer": return drawer(!rail.classList.contains("open"));
       case "bottom": return toBottom();
       case "wrap": return void button.setAttribute("aria-pressed", String(figure.classList.toggle("wrap")));
+      case "unfold": return figure.classList.add("open");
       case "copy-code": return void copy(button, figure.querySelector("code").textContent);
-      case "copy": return void copy(button, button.closest("article").querySelector("template.source").content.textContent);
+      case "copy": return void copy(button, button.dataset.text ?? sourceOf(button.closest("article")));
     }
   });
 
@@ -180,10 +188,12 @@
       }
       drawer(false);
     }
-    if ((event.ctrlKey || event.metaKey) && event.shiftKey && event.key.toLowerCase() === "o") {
-      event.preventDefault();
-      document.querySelector("[data-shortcut=new]")?.click();
-    }
+  });
+
+  // Signing out leaves no draft behind; a session that only expired does.
+  document.addEventListener("submit", (event) => {
+    if (!event.target.matches("[action$='/logout/']")) return;
+    for (const name of Object.keys(localStorage)) if (name.startsWith("draft:")) localStorage.removeItem(name);
   });
 
   // -- htmx ----------------------------------------------------------------------------------------------------------------
@@ -196,12 +206,20 @@
   document.addEventListener("htmx:responseError", (event) => {
     const status = event.detail.xhr.status;
     if (status === 401) return; // on the way to the sign-in
-    refuse(status === 403 ? "This page is out of date. Load it again; your text is kept." : status === 404 ? "It is no longer there." : `The site answered with an error (${status}). Your text is kept; try again.`);
+    refuse({ 403: words.stale, 404: words.missing }[status] || words.broken.replace("{n}", status));
   });
   for (const name of ["htmx:sendError", "htmx:timeout"]) {
-    document.addEventListener(name, () => refuse("The site cannot be reached. Your text is kept; try again."));
+    document.addEventListener(name, () => refuse(words.unreached));
   }
+  // Whoever was in what is drawn anew stays near it.
+  let place = null;
+  document.addEventListener("htmx:beforeSwap", ({ detail: { target, shouldSwap } }) => {
+    const { activeElement } = document;
+    if (shouldSwap && target.contains(activeElement) && activeElement.id !== "text") place = activeElement.closest(".row")?.id || "log";
+  });
   document.addEventListener("htmx:afterSettle", (event) => {
+    if (place && document.activeElement === document.body) (document.querySelector(`#${place} .t`) || log())?.focus({ preventScroll: true });
+    place = null;
     markCurrent();
     showTheme();
     if (event.detail.target?.id === "chat" || event.detail.target?.id === "log") {

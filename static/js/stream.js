@@ -1,7 +1,8 @@
 // Follows answers that are being written: one EventSource per generation, as long as its article is on the page.
 //
-// Owns the cursor (`<mark>:<seq>`), reconnection, and what a live article shows. The server sends finished Markdown
-// blocks as HTML that never changes, and plain text after them; nothing is parsed here. An end of the stream without
+// Owns the cursor (`<mark>:<seq>`), reconnection, and what a live article shows. The server sends HTML: finished blocks
+// that never change, the look of the tail after them, and plain text to add to that (in its `b`); nothing is parsed
+// here. An end of the stream without
 // `done` means: connect again after the cursor. Tells others by events that bubble from the article: `answer:grew`,
 // `answer:ended` {status}. Knows nothing of scrolling or of the composer.
 (() => {
@@ -11,7 +12,6 @@
   const MAX_DELAY_MS = 15000;
   const ASK_AFTER_FAILURES = 2; // then ask for the message itself: it may have ended, or we are signed out
   const STALE_MS = 40000; // a tab that slept this long connects again rather than trusting an open socket
-  const CODE = /^ {0,3}(```|~~~)/;
 
   const streams = new Map(); // generation id -> Stream
 
@@ -29,21 +29,22 @@
       this.thinkingTimer = 0;
       this.pendingBlocks = "";
       this.pendingText = "";
+      this.told = ""; // the tail's HTML, as the server last told it
       this.newTail = null;
       this.pendingThought = "";
       this.isDrawPlanned = false;
       this.tail = article.querySelector(".tail");
-      const phase = article.querySelector(".status")?.dataset.phase;
-      if (phase === "thinking") this.startThinking();
-      this.markTail();
+      this.status = article.querySelector(".status");
+      if (this.status.dataset.phase === "thinking") this.startThinking();
+      article.classList.add("fresh"); // long code that was seen growing is not folded
       this.connect();
     }
 
     connect() {
       if (this.isOver) return;
       this.disconnect();
-      const after = this.mark ? `?after=${this.mark}:${this.seq}` : "";
-      const source = new EventSource(this.article.dataset.events + after);
+      const after = this.mark ? `&after=${this.mark}:${this.seq}` : "";
+      const source = new EventSource(`${this.article.dataset.events}?as=page${after}`);
       this.source = source;
       const on = (name, take) =>
         source.addEventListener(name, (event) => {
@@ -79,7 +80,7 @@
     onError() {
       this.disconnect();
       this.failures += 1;
-      if (this.failures > 1) this.say("reconnecting", "Reconnecting");
+      if (this.failures > 1) this.say("reconnecting");
       if (this.failures >= ASK_AFTER_FAILURES) this.ask();
       const delay = Math.min(MAX_DELAY_MS, FIRST_DELAY_MS * 2 ** (this.failures - 1));
       this.timer = setTimeout(() => this.connect(), delay * (0.6 + 0.8 * Math.random()));
@@ -90,16 +91,17 @@
       try {
         const answer = await fetch(this.article.dataset.self, { headers: { "HX-Request": "true" }, cache: "no-store" });
         if (this.isOver) return;
-        if (answer.status === 401) return this.leave("You were signed out. Sign in again and the answer will be here.");
-        if (answer.status === 404) return this.leave("This answer is no longer there.");
+        if (answer.status === 401) return this.leave("out");
+        if (answer.status === 404) return this.leave("gone");
         if (!answer.ok) return;
         const settled = element(await answer.text());
         if (settled && !settled.dataset.generation && !this.isOver) this.replaceBy(settled);
       } catch { /* away: the next attempt comes anyway */ }
     }
 
-    leave(words) {
-      this.say("reconnecting", words);
+    leave(why) {
+      this.status.dataset.phase = "";
+      this.say("reconnecting", this.words(why));
       this.close();
     }
 
@@ -118,28 +120,26 @@
     }
 
     clear() {
-      this.pendingBlocks = this.pendingText = this.pendingThought = "";
+      this.pendingBlocks = this.pendingText = this.pendingThought = this.told = "";
       this.newTail = null;
       this.tail.parentElement.replaceChildren(this.tail);
       this.tail.textContent = "";
       const think = this.article.querySelector(".think");
       think.querySelector(".thought").textContent = "";
       think.hidden = true;
-      this.markTail();
     }
 
     onDelta(data, id) {
       if (!this.isNew(id)) return;
-      if (data.blocks?.length) {
-        this.pendingBlocks += data.blocks.join("");
-        this.newTail = data.tail ?? "";
+      if ("html" in data) {
+        const html = this.told.slice(0, data.keep || 0) + data.html;
+        this.pendingBlocks += html.slice(0, data.cut || 0);
+        this.told = this.newTail = html.slice(data.cut || 0);
         this.pendingText = "";
-      } else if (data.content) {
-        if (this.newTail !== null) this.newTail += data.content;
-        else this.pendingText += data.content;
       }
+      this.pendingText += data.grow || "";
       if (data.reasoning) this.pendingThought += data.reasoning;
-      if (data.content || data.blocks?.length) this.stopThinking();
+      if (data.grow || data.html) this.stopThinking();
       this.planDraw();
     }
 
@@ -160,15 +160,10 @@
         this.tail.insertAdjacentHTML("beforebegin", this.pendingBlocks);
         this.pendingBlocks = "";
       }
-      if (this.newTail !== null) {
-        this.tail.textContent = this.newTail;
-        this.newTail = null;
-        this.markTail();
-      } else if (this.pendingText) {
-        append(this.tail, this.tail.textContent ? this.pendingText : this.pendingText.replace(/^\n+/, ""));
-        this.pendingText = "";
-        this.markTail();
-      }
+      if (this.newTail !== null) this.tail.innerHTML = this.newTail;
+      if (this.pendingText) append(this.tail.querySelector("b") || this.tail, this.pendingText);
+      this.newTail = null;
+      this.pendingText = "";
       if (this.pendingThought) this.drawThought();
       tell(this.article, "answer:grew");
     }
@@ -184,16 +179,13 @@
       if (!this.thinkingSince) this.startThinking();
     }
 
-    markTail() {
-      const head = (this.tail.textContent || "").slice(0, 12);
-      this.tail.classList.toggle("is-code", CODE.test(head));
-    }
-
     startThinking() {
       if (this.thinkingSince) return;
-      this.thinkingSince = Date.now();
+      this.thinkingSince = Number((sessionStorage[`thinking:${this.id}`] ||= Date.now())); // a reload goes on counting
       this.thinkingTimer = setInterval(() => {
-        this.article.querySelector(".think .sum").textContent = `Thinking ${this.thoughtFor()} s`;
+        const words = `${this.words("thinking")} ${this.thoughtFor()} s`;
+        this.article.querySelector(".think .sum").textContent = words;
+        if (this.status.dataset.phase === "thinking") this.say("thinking", words);
       }, 1000);
     }
 
@@ -205,32 +197,34 @@
       if (!this.thinkingTimer) return;
       clearInterval(this.thinkingTimer);
       this.thinkingTimer = 0;
-      this.article.querySelector(".think .sum").textContent = `Thought for ${this.thoughtFor()} s`;
+      this.article.querySelector(".think .sum").textContent = this.words("thought", { n: this.thoughtFor() });
       this.article.querySelector(".think .line").textContent = "";
     }
 
-    onStatus(data) {
-      const rate = data.tokens_per_second ? ` · ${Math.round(data.tokens_per_second)} tok/s` : "";
-      const share = data.total ? Math.floor((100 * (data.done || 0)) / data.total) : null;
-      const words = {
-        waiting: data.position ? `Place ${data.position} of ${Math.max(data.of || 0, data.position)}${about(data.eta_seconds)}` : "Waiting",
-        no_worker: "No worker is connected; your message is kept and waits",
-        loading: "Starting",
-        reading: `Reading prompt${share === null ? "" : ` ${share} %`}`,
-        thinking: `Thinking${rate}`,
-        writing: `Writing${rate}`,
-        recovering: "The worker was lost; another goes on",
-      };
-      if (data.phase === "thinking") this.startThinking();
-      this.say(data.phase, words[data.phase] || data.phase, share);
+    // The words stand at the status row; `{n}` and the like are for numbers.
+    words(name, numbers) {
+      return this.status.dataset[name].replace(/{(\w+)}/g, (_, key) => numbers[key]);
     }
 
-    say(phase, words, share = null) {
-      const status = this.article.querySelector(".status");
-      if (!status) return;
-      status.dataset.phase = phase;
-      status.querySelector(".now").textContent = words;
-      const bar = status.querySelector(".read");
+    onStatus({ phase, position, of = 0, eta_seconds: eta, tokens_per_second: rate, total, done = 0 }) {
+      const share = total ? Math.floor((100 * done) / total) : null;
+      let words = this.words(phase);
+      if (position && phase === "waiting") words = this.words("place", { position, of: Math.max(of, position) });
+      if (eta) words += eta < 90 ? this.words("about", { n: Math.ceil(eta) }) : this.words("minutes", { n: Math.round(eta / 60) });
+      if (share !== null) words += ` ${share} %`;
+      if (rate && phase === "writing") words += this.words("rate", { n: Math.round(rate) });
+      if (phase === "thinking") {
+        this.startThinking();
+        words += ` ${this.thoughtFor()} s`;
+      }
+      this.say(phase, words, share);
+    }
+
+    say(phase, words = this.words(phase), share = null) {
+      if (this.status.dataset.phase === "stopping") return; // until it has
+      this.status.dataset.phase = phase;
+      this.status.querySelector(".now").textContent = words;
+      const bar = this.status.querySelector(".read");
       bar.hidden = phase !== "reading" || share === null;
       if (!bar.hidden) bar.value = share;
     }
@@ -242,22 +236,24 @@
         return;
       }
       if (!data.snapshot) {
-        this.pendingBlocks += (data.blocks || []).join("");
-        this.newTail = "";
+        this.pendingBlocks += data.blocks.join("");
+        this.newTail = this.pendingText = "";
         this.draw();
+        if (this.tail.parentElement.childElementCount - 1 !== data.num_blocks) return this.ask();
       }
-      this.replaceBy(settled);
+      this.replaceBy(settled, !data.snapshot);
     }
 
     // The settled article takes over; the blocks shown stay the very same nodes, so a selection in them survives.
-    replaceBy(settled) {
+    replaceBy(settled, isSame = false) {
       const article = this.article;
       this.close();
       const shown = article.querySelector(".body");
       const wasOpen = article.querySelector(".think")?.open;
+      const hadFocus = article.contains(document.activeElement);
       this.tail.remove();
       const body = settled.querySelector(".body");
-      const isSame = shown.innerHTML === body.innerHTML;
+      isSame ||= shown.innerHTML === body.innerHTML;
       for (const child of [...article.children]) if (child !== shown) child.remove();
       if (isSame) {
         let isAbove = true;
@@ -271,10 +267,18 @@
       }
       const think = article.querySelector(".think");
       if (think && wasOpen) think.open = true;
-      article.className = settled.className;
+      article.className = `${settled.className} fresh`;
       for (const name of ["aria-busy", "data-generation", "data-cursor", "data-events", "data-self"]) article.removeAttribute(name);
-      article.setAttribute("aria-label", settled.getAttribute("aria-label") || "Answer");
+      article.setAttribute("aria-label", settled.getAttribute("aria-label"));
       window.htmx?.process(article);
+      if (hadFocus && !article.contains(document.activeElement)) {
+        article.tabIndex = -1;
+        article.focus({ preventScroll: true });
+      }
+      // Where the model's view begins may have moved.
+      for (const cut of document.querySelectorAll(".cut")) cut.remove();
+      const cut = article.querySelector("template[data-before]");
+      if (cut) document.getElementById(cut.dataset.before)?.before(cut.content);
       const status = ["failed", "stopped"].find((name) => article.classList.contains(name)) || "done";
       tell(article, "answer:grew");
       tell(article, "answer:ended", { status });
@@ -284,11 +288,6 @@
   function parse(cursor) {
     const match = /^([0-9a-f]+):(\d+)$/.exec(cursor || "");
     return match ? [match[1], Number(match[2])] : ["", 0];
-  }
-
-  function about(seconds) {
-    if (!seconds) return "";
-    return seconds < 90 ? ` · about ${Math.ceil(seconds)} s` : ` · about ${Math.round(seconds / 60)} min`;
   }
 
   function append(target, text) {
@@ -329,6 +328,16 @@
     }
   }
 
+  document.addEventListener("submit", ({ target }) => {
+    const status = target.closest(".status");
+    if (status) streams.get(status.parentElement.dataset.generation)?.say("stopping");
+  });
+  document.addEventListener("htmx:afterRequest", ({ detail: { elt, successful } }) => {
+    const status = !successful && elt.closest?.(".status"); // nobody heard it: press again
+    if (!status) return;
+    status.dataset.phase = "";
+    status.querySelector("button").disabled = false;
+  });
   document.addEventListener("DOMContentLoaded", look);
   for (const name of ["htmx:afterSettle", "htmx:oobAfterSwap", "htmx:afterSwap"]) document.addEventListener(name, look);
   document.addEventListener("visibilitychange", wake);

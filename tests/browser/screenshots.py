@@ -39,13 +39,14 @@ class Photographer:
         self.browser = browser
         self.fleet = fleet
         self.folder = folder
+        self.person = ""  # who is signed in
 
     @contextmanager
     def page(self, **options: Any) -> Iterator[Page]:
         context = self.browser.new_context(base_url=self.fleet.url, reduced_motion="reduce", **options)
         context.set_default_timeout(30_000)
         page = context.new_page()
-        sign_up(page)
+        self.person = sign_up(page)
         yield page
         context.close()
 
@@ -56,21 +57,15 @@ class Photographer:
         page.screenshot(path=self.folder / f"{name}.png")
         print(f"{name}.png")
 
-    def fill(self, page: Page) -> dict[str, str]:
-        """The demo conversations of the page's person."""
-        name = page.locator(".me .name").inner_text().strip()
-        out = self.fleet.manage(
-            "shell",
-            "-v",
-            "0",
-            "-c",
-            f"import json; from tests.browser import demo; print(json.dumps(demo.fill({name!r})))",
-        )
+    def fill(self) -> dict[str, str]:
+        """The demo conversations of whoever is signed in."""
+        code = f"import json; from tests.browser import demo; print(json.dumps(demo.fill({self.person!r})))"
+        out = self.fleet.manage("shell", "-v", "0", "-c", code)
         return dict(json.loads(out.strip().splitlines()[-1]))
 
     def desktop(self) -> None:
         with self.page(**DESKTOP, color_scheme="light") as page:
-            made = self.fill(page)
+            made = self.fill()
             page.goto("/")
             self.take(page, "empty")
             for name in ("code", "table", "math", "error"):
@@ -87,13 +82,13 @@ class Photographer:
 
     def dark(self) -> None:
         with self.page(**DESKTOP, color_scheme="dark") as page:
-            made = self.fill(page)
+            made = self.fill()
             page.goto(f"/chat/{made['code']}/")
             self.take(page, "dark")
 
     def phone(self) -> None:
         with self.page(**PHONE, color_scheme="light") as page:
-            page.goto(f"/chat/{self.fill(page)['table']}/")
+            page.goto(f"/chat/{self.fill()['table']}/")
             self.take(page, "phone")
             page.click(".burger")
             self.take(page, "phone-sidebar")

@@ -16,7 +16,8 @@ ANSWER_SECONDS = 120
 _numbers = itertools.count()
 
 
-def sign_up(page: Page) -> None:
+def sign_up(page: Page) -> str:
+    """The name of the new person."""
     name = f"u{next(_numbers)}{uuid.uuid4().hex[:8]}"
     page.goto("/accounts/signup/")
     page.fill("[name=username]", name)
@@ -24,6 +25,7 @@ def sign_up(page: Page) -> None:
     page.fill("[name=password2]", "correct horse 7")
     page.click("main button[type=submit]")
     page.wait_for_selector("#composer")
+    return name
 
 
 def sign_in(page: Page, name: str) -> None:

@@ -42,8 +42,8 @@ def test_first_visit_from_sign_up_to_a_retried_answer(open_page: Callable[..., P
 
     page.click("article.bot.stopped >> text=Retry")
     page.wait_for_selector("article[data-generation]")
-    page.wait_for_selector("article.bot >> text=2 / 2")
     settled(page, 2)
+    page.wait_for_selector("article.bot >> text=2 / 2")
     assert page.locator("article.bot.stopped").count() == 0
     assert len(stored_answers(live_site, page.url)) == 3
 
@@ -169,7 +169,7 @@ def test_page_works_without_a_script(open_page: Callable[..., Page]) -> None:
     page.fill("#text", "no script here")
     page.click(".send")
     page.wait_for_url("**/chat/*/")
-    assert page.inner_text("article.user") == "no script here"
+    assert page.inner_text("article.user .typed") == "no script here"
 
 
 def test_leaving_a_conversation_closes_its_stream(open_page: Callable[..., Page]) -> None:

@@ -43,6 +43,20 @@ def test_answer_streams_and_equals_what_a_reload_shows(fleet: Fleet) -> None:
         assert block.strip() in page
 
 
+def test_what_a_worker_lacks_is_the_same_in_readiness_and_both_metrics(fleet: Fleet) -> None:
+    found = httpx.get(f"{fleet.url}/health/ready", timeout=10.0).json()
+    assert found["ready"]
+    site = httpx.get(f"{fleet.url}/metrics", timeout=10.0).text
+    for worker, port in zip(found["checks"]["workers"], fleet.metrics_ports, strict=True):
+        number = float(len(worker["degradations"]))
+        own = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=10.0).text
+        assert f'smolfleet_worker_degradations{{model="{MODEL}"}} {number}' in own
+        assert f'smolfleet_worker_degradations{{model="{MODEL}",worker="{worker["name"]}"}} {number}' in site
+        assert all(f"{worker['name']}: {sentence}" in found["degraded"] for sentence in worker["degradations"])
+        if worker["device"].startswith("CPU"):
+            assert any("No GPU" in sentence for sentence in worker["degradations"])
+
+
 def test_reload_in_the_middle_goes_on_at_the_cursor_of_the_page(fleet: Fleet) -> None:
     alice = fleet.person()
     conversation, generation = alice.send(LONG)

@@ -79,7 +79,7 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 def test_a_path_is_a_model(tmp_path: Path) -> None:
     entry = Catalog().entry(str(small_gguf.write(tmp_path / "My Model (1).gguf")))
     assert entry.name == "my-model-1"
-    assert catalog.resolve(entry).name == "My Model (1).gguf"
+    assert catalog.resolve(entry).path.name == "My Model (1).gguf"
     with pytest.raises(ModelFileError, match="There is no model file"):
         Catalog().entry(str(tmp_path / "none.gguf"))
 
@@ -122,7 +122,7 @@ def test_an_entry_that_is_an_address_learns_from_the_file(tmp_path: Path) -> Non
 def test_model_dir_is_a_setting(tmp_path: Path) -> None:
     small_gguf.write(tmp_path / "SmolLM3-Q4_K_M.gguf")
     found = Catalog.of(config.load({"MODEL_DIR": str(tmp_path)}))
-    assert found.resolve(found.entry("smollm3-3b")) == tmp_path / "SmolLM3-Q4_K_M.gguf"
+    assert found.resolve(found.entry("smollm3-3b")).path == tmp_path / "SmolLM3-Q4_K_M.gguf"
 
 
 def test_a_package_that_is_not_installed_is_named() -> None:

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from inference.errors import PromptTooLong
+from inference.prompt import messages as message_rules
 from inference.prompt.context_window import MIN_REPLY_TOKENS, fit
-from inference.protocol import ChatMessage, Role
+from inference.protocol import ChatMessage, Role, ToolCall
 
 
 def count(messages: Sequence[ChatMessage]) -> int:
@@ -73,3 +76,40 @@ def test_a_tool_result_stays_with_its_turn() -> None:
     ]
     fitted = fit(messages, count=count, context_tokens=300)
     assert [m.content for m in fitted.messages] == ["newest", "call", "result"]
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[ChatMessage]:
+    """Any sound one: plain turns, several calls at once, results in several rounds, answers missing."""
+    text = st.text("x", min_size=1, max_size=120)
+    found = [ChatMessage(role=Role.SYSTEM, content=draw(text))] if draw(st.booleans()) else []
+    num_turns = draw(st.integers(1, 12))
+    for turn in range(num_turns):
+        found.append(ChatMessage(role=Role.USER, content=draw(text)))
+        for step in range(draw(st.integers(0, 2))):
+            calls = tuple(ToolCall(f"{turn}-{step}-{i}", "look", "{}") for i in range(draw(st.integers(1, 3))))
+            found.append(ChatMessage(role=Role.ASSISTANT, content="", tool_calls=calls))
+            found += [ChatMessage(role=Role.TOOL, content=draw(text), tool_call_id=call.id) for call in calls]
+        if turn + 1 < num_turns and draw(st.booleans()):
+            found.append(ChatMessage(role=Role.ASSISTANT, content=draw(text)))
+    return found
+
+
+@given(conversations(), st.integers(256, 2000), st.one_of(st.none(), st.integers(1, 3000)))
+def test_a_turn_is_never_halved_and_a_call_never_parted_from_its_results(
+    messages: list[ChatMessage], context_tokens: int, max_tokens: int | None
+) -> None:
+    message_rules.check(messages)
+    try:
+        fitted = fit(messages, count=count, context_tokens=context_tokens, max_tokens=max_tokens)
+    except PromptTooLong:
+        newest = max(i for i, message in enumerate(messages) if message.role is Role.USER)
+        system = [message for message in messages[:1] if message.role is Role.SYSTEM]
+        assert count([*system, *messages[newest:]]) > context_tokens // 2
+        return
+    kept = list(fitted.messages)
+    head = 1 if messages[0].role is Role.SYSTEM else 0
+    assert kept == messages[:head] + messages[head + fitted.num_dropped :]
+    assert kept[head].role is Role.USER
+    message_rules.check(kept)  # every call with its results, no result without its call
+    assert fitted.num_tokens == count(kept) < context_tokens

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from html import unescape
-from html.parser import HTMLParser
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from chatsite.chat.markdown import blocks, render
+from tests.unit.reading_html import Elements, assert_safe
 
 HOSTILE = [
     "<img src=x onerror=alert(1)>",
@@ -25,37 +25,10 @@ HOSTILE = [
     '<a href="https://x" hx-get="/logout" style="color:red" id="composer">x</a>',
     "| a |\n|:-:|\n| <b style='x'>c</b> |",
     "$<script>alert(1)</script>$ and \\[<img src=x>\\]",
+    '$\\text{</annotation></math><img src=x onerror="alert(1)">}$',
+    "\\(\\href{javascript:alert(1)}{x}\\) $\\style{color:red}{x}$ $\\class{x}{y}$ $\\unicode{x3c}script$",
+    '[^x"><img src=x>] [^1]\n\n[^1]: <script>alert(1)</script>\n\n[^"onload=1]: x',
 ]
-
-
-class Elements(HTMLParser):
-    """The elements and attributes of a piece of HTML, and its text."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(html)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-def assert_safe(html: str) -> None:
-    for tag, attributes in Elements(html).found:
-        assert tag not in {"script", "img", "iframe", "svg", "style", "input", "form", "object", "link", "meta"}
-        for name, value in attributes.items():
-            assert name in {"href", "rel", "target", "class", "title", "type", "data-act", "start"}, (tag, name)
-            if name == "href":
-                assert value
-                assert re.match(r"(https?:|mailto:)", value, re.IGNORECASE)
-        if tag == "a":
-            assert attributes["rel"] == "noopener noreferrer nofollow"
-            assert attributes["target"] == "_blank"
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -82,12 +55,14 @@ def test_hostile_text_becomes_harmless(text: str) -> None:
     ],
 )
 def test_formulas_are_told_from_money(text: str, num_formulas: int) -> None:
-    assert render(text).count('class="math"') == num_formulas
+    assert render(text).count('class="math') == num_formulas
 
 
-def test_formula_keeps_its_source() -> None:
-    source = "\\(a_1 * b_1 * c_1 \\cdot \\{x\\}\\)"
-    assert Elements(render(source)).text.strip() == source
+@pytest.mark.parametrize("source", ["\\(a_1 * b_1 * c_1 \\cdot \\{x\\}\\)", "$$\na < b & c\n$$", "$\\nonsense{x}$"])
+def test_formula_keeps_its_source(source: str) -> None:
+    html = render(source)
+    assert Elements(html).annotations in ([source], [])
+    assert source in Elements(html).text
 
 
 def test_raw_html_shows_escaped() -> None:
@@ -145,7 +120,7 @@ def test_nested_fences_respect_their_lengths() -> None:
 
 def test_tables_scroll_in_a_frame_and_align_by_class() -> None:
     html = render("| a | b |\n|:-:|--:|\n| 1 | `x` |")
-    assert html.startswith('<div class="table"><table>')
+    assert html.startswith('<div class="table" tabindex="0"><table>')
     assert '<th class="center">a</th>' in html
     assert '<td class="right"><code>x</code></td>' in html
     assert "style" not in html
@@ -155,6 +130,40 @@ def test_task_lists_show_boxes() -> None:
     html = render("- [ ] open\n- [x] done\n- [link](https://x.org)")
     assert '<li class="task">☐ open</li>' in html
     assert '<li class="task">☑ done</li>' in html
+
+
+def test_a_formula_is_drawn_or_shows_its_source() -> None:
+    assert "<math><semantics><mrow><msup><mi>x</mi><mn>2</mn></msup></mrow>" in render("$x^2$")
+    assert '<p class="math wide"><math display="block">' in render("\\[\na\n\\]")
+    assert render("$x + \\nonsense$") == '<p><span class="math">$x + \\nonsense$</span></p>\n'
+
+
+def test_footnotes_lead_there_and_back() -> None:
+    html = render("One[^1], two[^1].\n\nText.\n\n[^1]: The *note*.\n\n    More of it.\n\nAfter.", "abc")
+    assert html.startswith(
+        '<p>One<sup class="footnote"><a href="#fn-abc-1" id="fnref-abc-1">1</a></sup>, '
+        'two<sup class="footnote"><a href="#fn-abc-1">1</a></sup>.</p>\n'
+    )
+    assert '<div class="footnote" id="fn-abc-1"><sup><a href="#fnref-abc-1" title="Back to the text">1</a>' in html
+    assert "<p>The <em>note</em>.</p>\n<p>More of it.</p>\n</div></div>\n<p>After.</p>" in html
+
+
+def test_footnotes_of_two_answers_do_not_collide() -> None:
+    text = "a[^1]\n\n[^1]: b"
+    ids = [re.findall(r' id="([^"]+)"', render(text, scope)) for scope in ("one", "two")]
+    assert len({*ids[0], *ids[1]}) == 4
+
+
+def test_a_set_of_characters_stays_readable() -> None:
+    assert "[^abc]" in Elements(render("Match [^abc] or [^a-z]*.")).text
+    assert "<sup" not in render("`[^abc]` and [^a b] and [^1](https://x.org)")
+
+
+def test_long_code_can_be_folded_and_short_code_not() -> None:
+    assert 'class="code"' in render("```py\n" + "x\n" * 30 + "```")
+    long = render("```py\n" + "x\n" * 31 + "```")
+    assert '<figure class="code long">' in long
+    assert ">Show all 31 lines</button>" in long
 
 
 def test_headings_rank_below_those_of_the_page() -> None:

@@ -120,12 +120,12 @@ def test_blocks_are_finished_as_soon_as_nothing_can_go_on_with_them() -> None:
 
 def test_long_texts_cost_no_more_than_a_few_parses_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts the characters given to the parser: an open fence none, a long list a small multiple of its length."""
-    from chatsite.chat import markdown
+    from chatsite.chat import dialect, markdown
 
     parsed = 0
-    real = markdown.starts
+    real = dialect.starts
 
-    def counting(source: str) -> list[markdown.Start]:
+    def counting(source: str) -> list[dialect.Start]:
         nonlocal parsed
         parsed += len(source)
         return real(source)

@@ -23,6 +23,7 @@ from inference.protocol import (
     Role,
     SamplingParams,
     Usage,
+    WorkerCard,
     decode,
     encode,
 )
@@ -122,3 +123,14 @@ def test_sampling_value_out_of_range_is_refused_by_its_name(name: str, value: ob
 def test_own_values_go_before_defaults() -> None:
     defaults = SamplingParams(temperature=0.6, top_p=0.95, stop=("end",))
     assert SamplingParams(temperature=0.0).over(defaults) == SamplingParams(temperature=0.0, top_p=0.95, stop=("end",))
+
+
+def test_what_an_older_worker_leaves_out_has_its_default() -> None:
+    """Fields that came later: a worker of the version before may still write, and read, without them."""
+    written = encode(Finish(reason=FinishReason.STOP, num_dropped_messages=3))
+    assert decode(written, Finish).num_dropped_messages == 3
+    assert decode(b'{"reason":"stop","usage":{}}', Finish).num_dropped_messages == 0
+    model = '{"name":"m","title":"M","architecture":"llama","context_tokens":512,"prompt_kit":""}'
+    facts = '"num_slots":1,"num_free_slots":1,"device":"CPU","started_at":0,"seen_at":0,"notes":["n"]'
+    card = decode(f'{{"name":"w","model":{model},{facts},"of_tomorrow":1}}', WorkerCard)
+    assert (card.notes, card.degradations, card.model.adapters) == (("n",), (), ())

@@ -24,7 +24,7 @@ def site(settings: Any) -> Callable[..., None]:
     def change(**values: object) -> None:
         settings.SMOLFLEET = settings.SMOLFLEET.replace(**values)
 
-    change(default_model=MODEL, max_requests_per_minute=0)
+    change(default_model=MODEL, max_requests_per_minute=0, model_titles=False)
     return change
 
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from asgiref.testing import ApplicationCommunicator
 from channels.routing import URLRouter
@@ -94,7 +94,7 @@ class Stream:
         self.body = ""
         self.has_ended = False
 
-    async def __aenter__(self) -> Stream:
+    async def __aenter__(self) -> Self:
         await self.communicator.send_input({"type": "http.request", "body": b"", "more_body": False})
         start = await self.communicator.receive_output(SECONDS)
         self.status, self.headers = start["status"], dict(start["headers"])

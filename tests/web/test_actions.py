@@ -14,7 +14,7 @@ from django.db import connections
 from django.http import Http404
 
 from chatsite.accounts.models import User
-from chatsite.chat import access, actions, dispatch, errors, recording, tasks
+from chatsite.chat import access, actions, arrangement, dispatch, errors, recording, tasks
 from chatsite.chat.models import Conversation, Generation, Message
 from inference import keys
 from inference.protocol import FinishReason, Role, SamplingParams
@@ -290,8 +290,8 @@ def test_strangers_change_nothing(
         "retry": lambda: actions.retry(bob, sent.answer),
         "edit": lambda: actions.edit(bob, sent.message, "mine"),
         "select": lambda: actions.select(bob, sent.answer),
-        "rename": lambda: actions.rename(bob, conversation, "mine"),
-        "delete": lambda: actions.delete(bob, conversation),
+        "rename": lambda: arrangement.rename(bob, conversation, "mine"),
+        "delete": lambda: arrangement.delete(bob, conversation),
     }
     with pytest.raises(Http404):
         attempts[verb]()
@@ -309,8 +309,8 @@ def test_stop_of_a_waiting_one_ends_it_at_once(alice: User, conversation: Conver
 
 def test_own_title_stays_and_an_empty_one_gives_the_first_words_back(alice: User, conversation: Conversation) -> None:
     actions.send_message(alice, conversation, "first words")
-    assert actions.rename(alice, conversation, " My\n title ").title == "My title"
-    assert actions.rename(alice, conversation, "").title == "first words"
+    assert arrangement.rename(alice, conversation, " My\n title ").title == "My title"
+    assert arrangement.rename(alice, conversation, "").title == "first words"
 
 
 def test_deletion_reaches_redis_and_refuses_the_worker(
@@ -318,7 +318,7 @@ def test_deletion_reaches_redis_and_refuses_the_worker(
 ) -> None:
     sent = actions.send_message(alice, conversation, "question")
     attempt = worker.claim().start()
-    actions.delete(alice, conversation)
+    arrangement.delete(alice, conversation)
     assert not Generation.objects.filter(pk=sent.generation.pk).exists()
     assert not redis.exists(keys.log(sent.generation.pk), keys.generation(sent.generation.pk))
     with pytest.raises(AssertionError):

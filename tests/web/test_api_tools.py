@@ -105,7 +105,9 @@ def test_what_is_asked_for_reaches_the_worker(client: openai.OpenAI, worker: Scr
     create(client, "call", tool_choice=named, parallel_tool_calls=False, extra_body={"thinking_budget": 99})
     create(client, "call", reasoning_effort="low", extra_body={"chat_template_kwargs": {"tool_dialect": "python"}})
     create(client, "call", tool_choice="none")
-    first, second, third = worker.requests
+    strict: Any = {"type": "function", "function": {**WEATHER["function"], "strict": True}}
+    client.chat.completions.create(model=MODEL, messages=ask("call"), tools=[strict])
+    first, second, third, fourth = worker.requests
     assert [(tool.name, tool.description, json.loads(tool.parameters)) for tool in first.tools] == [
         ("weather", "Of a city.", PARAMETERS)
     ]
@@ -119,6 +121,7 @@ def test_what_is_asked_for_reaches_the_worker(client: openai.OpenAI, worker: Scr
     )
     assert second.sampling.thinking_budget == 512
     assert third.tool_choice == "none"
+    assert [tool.is_strict for asked in (first, fourth) for tool in asked.tools] == [False, True]
 
 
 def test_an_answers_calls_and_their_results_go_back_in(client: openai.OpenAI, worker: ScriptedWorker) -> None:

@@ -115,11 +115,22 @@ def test_ready_when_all_is_well(client: Client, fleet: Registry) -> None:
     assert response["Cache-Control"] == "no-store"
 
 
-def test_degradations_are_said_while_ready(client: Client, fleet: Registry) -> None:
-    fleet.announce(card(notes=("No GPU can be used here.",)))
+def test_degradations_are_said_while_ready_and_counted_and_notes_are_none(
+    client: Client, fleet: Registry, django_user_model: type[User]
+) -> None:
+    fleet.announce(card(degradations=("No GPU can be used here.", "Memory was short."), notes=("No model was named.",)))
     found = ask(client).json()
     assert found["ready"] is True
-    assert found["degraded"] == ["gpu-1: No GPU can be used here."]
+    assert found["degraded"] == ["gpu-1: No GPU can be used here.", "gpu-1: Memory was short."]
+    assert found["checks"]["workers"][0]["notes"] == ["No model was named."]
+    assert gauges(client)["smolfleet_worker_degradations/smollm3-3b/gpu-1"] == 2.0
+    client.force_login(django_user_model.objects.create_user("olga", is_staff=True))
+    page = client.get("/ops/").content.decode()
+    assert "Ready, but degraded." in page
+    assert all(f"gpu-1: {sentence}" in page for sentence in ("No GPU can be used here.", "No model was named."))
+    fleet.announce(card(notes=("No model was named.",)))
+    assert ask(client).json()["degraded"] == []
+    assert "Ready." in client.get("/ops/").content.decode()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from channels.db import database_sync_to_async
 from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions, consumers, recording, streams, tasks, viewing
+from chatsite.chat import actions, arrangement, consumers, recording, streams, tasks, viewing
 from chatsite.chat.hub import Hub
 from chatsite.chat.markdown import blocks
 from chatsite.chat.models import Conversation, Generation
@@ -358,7 +358,7 @@ async def test_deleted_conversation_ends_the_stream(
     worker.claim().write("text")
     async with Stream(alice, sent.generation.pk) as stream:
         await stream.until_text("text")
-        await in_thread(actions.delete)(alice, conversation)
+        await in_thread(arrangement.delete)(alice, conversation)
         assert not any(event.event == "done" for event in await stream.to_end())
 
 

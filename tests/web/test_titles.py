@@ -9,7 +9,7 @@ import pytest
 
 from chatsite.accounts import limits
 from chatsite.accounts.models import User
-from chatsite.chat import actions, quoting, recording, titles
+from chatsite.chat import actions, arrangement, quoting, recording, titles
 from chatsite.chat.models import Conversation, Generation
 from inference.protocol import ErrorFacts, FinishReason
 from tests.web.chat_worker import StepWorker
@@ -65,7 +65,7 @@ def test_people_go_first_however_late_they_come(
 def test_own_title_wins_also_against_one_being_written(alice: User, titled: Conversation, worker: StepWorker) -> None:
     actions.send_message(alice, titled, "hello")
     answer(worker, "hi")
-    actions.rename(alice, titled, "Mine")
+    arrangement.rename(alice, titled, "Mine")
     answer(worker, "The model's")
     titled.refresh_from_db()
     assert titled.title == "Mine"
@@ -74,10 +74,10 @@ def test_own_title_wins_also_against_one_being_written(alice: User, titled: Conv
 def test_later_answers_retries_and_named_conversations_ask_for_none(
     alice: User, titled: Conversation, worker: StepWorker
 ) -> None:
-    actions.rename(alice, titled, "Mine")
+    arrangement.rename(alice, titled, "Mine")
     first = actions.send_message(alice, titled, "hello")
     answer(worker, "hi")
-    actions.rename(alice, titled, "")
+    arrangement.rename(alice, titled, "")
     actions.send_message(alice, titled, "and?")
     answer(worker, "more")
     assert titles_of(titled) == []

@@ -14,6 +14,7 @@ from chatsite.chat.models.message import (
     Message,
     QueuedMessage,
 )
+from chatsite.chat.models.search_entry import SearchEntry
 
 __all__ = (
     "FILE_NAME_CHARS",
@@ -26,5 +27,6 @@ __all__ = (
     "Generation",
     "Message",
     "QueuedMessage",
+    "SearchEntry",
     "Tag",
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
 
 from chatsite.accounts.models import new_id
 from chatsite.chat.models.conversation import Conversation
@@ -60,6 +61,14 @@ class Attachment(models.Model):
         related_name="draft_files",
         help_text="Where it waits to be sent; none: in a conversation that has not begun.",
     )
+    queued = models.ForeignKey(
+        "QueuedMessage",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="attachments",
+        help_text="The waiting message that will take it along.",
+    )
     name = models.CharField(max_length=FILE_NAME_CHARS)
     media_type = models.CharField(max_length=100)
     text = models.TextField()
@@ -83,12 +92,12 @@ class Feedback(models.Model):
         BAD = -1
 
     class Reason(models.TextChoices):
-        WRONG = "wrong", "Not correct"
-        UNHELPFUL = "unhelpful", "Not what was asked"
-        STYLE = "style", "Tone or length"
-        UNSAFE = "unsafe", "Harmful or offensive"
-        BROKEN = "broken", "Broken off or garbled"
-        OTHER = "other", "Something else"
+        WRONG = "wrong", _("Not correct")
+        UNHELPFUL = "unhelpful", _("Not what was asked")
+        STYLE = "style", _("Tone or length")
+        UNSAFE = "unsafe", _("Harmful or offensive")
+        BROKEN = "broken", _("Broken off or garbled")
+        OTHER = "other", _("Something else")
 
     message = models.OneToOneField(Message, on_delete=models.CASCADE, related_name="feedback")
     rating = models.SmallIntegerField(choices=Rating.choices)
@@ -115,7 +124,6 @@ class QueuedMessage(models.Model):
     conversation = models.ForeignKey(Conversation, on_delete=models.CASCADE, related_name="queued")
     content = models.TextField()
     idempotency_key = models.UUIDField(null=True, blank=True, editable=False)
-    attachment_ids = models.JSONField(default=list, blank=True, help_text="Drafts that go with it.")
     is_next = models.BooleanField(default=False, db_default=False)
     refusal = models.TextField(blank=True, default="", db_default="", help_text="Why it could not be sent.")
     try_again_at = models.DateTimeField(null=True, blank=True)

@@ -1,4 +1,5 @@
-"""`manage.py pullmodel NAME`: have a model's file on this machine before a worker needs it. Prints its path last."""
+"""`manage.py pullmodel NAME`: have a model's files on this machine before a worker needs them. Prints the path of the
+model itself last."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             catalog = Catalog.of(settings.INFERENCE)
-            path = catalog.resolve(catalog.entry(options["model"]))
+            path = catalog.fetch(catalog.entry(options["model"])).path
         except InferenceError as error:
             sys.exit(error.message)
         except KeyboardInterrupt:

@@ -1,0 +1,81 @@
+"""The queue above the message box: change, remove or send what waits, and what is new since the page was drawn."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_POST
+
+from chatsite.chat import access, fragments, page, queueing
+from chatsite.chat.errors import SendRefused
+from chatsite.chat.models import Conversation
+
+
+@require_POST
+@page.signed_in
+def edit(request: page.ChatRequest, conversation_id: uuid.UUID, entry_id: uuid.UUID) -> HttpResponse:
+    text = request.POST.get("text", "")
+    return _changed(request, conversation_id, lambda target: queueing.edit(request.user, target, entry_id, text))
+
+
+@require_POST
+@page.signed_in
+def remove(request: page.ChatRequest, conversation_id: uuid.UUID, entry_id: uuid.UUID) -> HttpResponse:
+    return _changed(request, conversation_id, lambda target: queueing.remove(request.user, target, entry_id))
+
+
+@require_POST
+@page.signed_in
+def send_now(request: page.ChatRequest, conversation_id: uuid.UUID, entry_id: uuid.UUID) -> HttpResponse:
+    return _changed(request, conversation_id, lambda target: queueing.send_now(request.user, target, entry_id))
+
+
+@require_GET
+@page.signed_in
+def news(request: page.ChatRequest, conversation_id: uuid.UUID) -> HttpResponse:
+    """What the page does not show yet, behind the message `leaf` that is the last there; and the queue as it is now.
+
+    Asked for when an answer has ended, when a page is looked at again, and while something is about to be sent.
+    """
+    target = access.conversation_of(request.user, conversation_id)
+    if not request.htmx:
+        return redirect("chat:conversation", target.pk)
+    return drawn(request, target, "chat/_news.html")
+
+
+def drawn(request: page.ChatRequest, target: Conversation, template: str) -> HttpResponse:
+    """The queue and what belongs beside it; with `leaf`, also the messages that came after that one."""
+    context: dict[str, Any] = {**page.queue_context(target), "new_key": uuid.uuid4()}
+    leaf = request.GET.get("leaf") or request.POST.get("leaf", "")
+    path = access.path_of(target)
+    if not leaf or not path or str(path[-1].pk) == leaf:
+        response = render(request, template, {**context, "turns": ()})
+        response["HX-Retarget"] = "#queue"
+        response["HX-Reswap"] = "outerHTML"
+        return response
+    index = next((index for index, found in enumerate(path) if str(found.pk) == leaf), None)
+    if index is None:  # another branch is shown now
+        return page.log(request, target)
+    turns = fragments.shown_path(target, path[index + 1 :])
+    response = render(request, template, {**context, "turns": turns, "is_queue_oob": True})
+    response["HX-Retarget"] = "#turns"
+    response["HX-Reswap"] = "beforeend"
+    return response
+
+
+def _changed(
+    request: page.ChatRequest, conversation_id: uuid.UUID, change: Callable[[Conversation], object]
+) -> HttpResponse:
+    target = access.conversation_of(request.user, conversation_id)
+    try:
+        change(target)
+    except SendRefused as refusal:
+        return page.refused(request, target, refusal)
+    if not request.htmx:
+        return redirect("chat:conversation", target.pk)
+    target.refresh_from_db()
+    return drawn(request, target, "chat/_news.html")

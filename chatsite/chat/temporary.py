@@ -1,0 +1,179 @@
+"""Temporary chats: what is asked and answered is written down nowhere. The page alone has the history, and sends all of
+it with each question.
+
+Owns the one generation of each question: a row without text, without a message and without its request. Redis holds
+request and log while the answer is written, and forgets them as soon as the page has the end, or soon after. What Redis
+loses is lost, and the answer then ends saying so. Synchronous; called by the views, `viewing` and `tasks`.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Unpack
+from uuid import UUID
+
+import structlog
+from django.conf import settings
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import Http404
+from django.template.loader import render_to_string
+from django.utils import timezone
+from django.utils.safestring import mark_safe
+from django.utils.translation import gettext as _
+
+from chatsite.accounts import limits
+from chatsite.accounts.models import User, new_id
+from chatsite.chat import access, actions, choosing, dispatch, errors, fragments, markdown, recording, tuning
+from chatsite.chat.models import Conversation, Generation, Message
+from chatsite.chat.text import clean, clean_typed
+from chatsite.chat.tuning import Tuning
+from inference.errors import EventsExpired, StoreUnavailable
+from inference.protocol import ChatMessage, ErrorFacts, FinishReason, GenerationRequest, Role
+
+log = structlog.get_logger(__name__)
+
+KEPT_SECONDS = 60.0  # of an answer whose page has not said that it has it
+MAX_TURNS = 400  # a form holds a thousand fields
+LOST = ErrorFacts(
+    code="request_lost",
+    message="The question was lost before it was answered; a temporary chat is kept nowhere. Send it again.",
+    retryable=True,
+)
+
+
+class NotTaken(errors.SendRefused):
+    """A temporary question cannot wait in the database for Redis to come back."""
+
+    code = "try_again"
+    http_status = 503
+
+    def __init__(self) -> None:
+        super().__init__(_("Temporary messages cannot be taken just now. Try again in a minute."))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question, and its answer that is being written. Neither row of text exists in the database."""
+
+    question: Message
+    generation: Generation
+
+
+def ask(
+    user: User,
+    history: Sequence[tuple[str, str]],
+    text: str,
+    **chosen: Unpack[Tuning],
+) -> Asked:
+    """Have `text` answered after `history` (role and text of each turn, as the page has them).
+
+    Raises:
+        SendRefused: nothing runs; the subclass says why.
+    """
+    text = actions.checked_length(clean_typed(text).strip("\n"))
+    if not text.strip():
+        raise errors.EmptyMessage
+    if len(history) >= MAX_TURNS:
+        raise errors.ConversationFull(max_messages=MAX_TURNS)
+    frame = Conversation(owner=user, prompt_date=timezone.localdate(), **tuning.checked(**chosen))  # never saved
+    actions.take_request(user)
+    request = _request(frame, history, text)
+    generation = _row(user, request)
+    try:
+        dispatch.inference_client().submit(request)
+    except StoreUnavailable:
+        recording.end_without_log(generation.pk, FinishReason.ERROR, LOST)
+        raise NotTaken from None
+    return Asked(Message(role=Message.Role.USER, content=text), generation)
+
+
+def generation_of(user: User, generation_id: UUID | str) -> Generation:
+    """Raises Http404 unless it is an answer of this user's temporary chats."""
+    row = access.generation_of(user, generation_id)
+    if row.source != Generation.Source.TEMPORARY:
+        raise Http404
+    return row
+
+
+def answer_of(generation: Generation) -> Message:
+    """The answer as far as Redis has it, as a message that is never saved; empty when it is forgotten."""
+    answer = Message(pk=generation.pk, role=Message.Role.ASSISTANT)
+    try:
+        found = dispatch.inference_client().read(generation.pk)
+    except (EventsExpired, StoreUnavailable):
+        return answer
+    answer.content, answer.reasoning = clean(found.text("content")), clean(found.text("reasoning"))
+    return answer
+
+
+def answer_html(generation: Generation, *, with_body: bool = True) -> str:
+    """The article of an answer as it is now. Its form relies on the page's script for CSRF."""
+    turn = shown(generation)
+    if not with_body:
+        turn = dataclasses.replace(turn, html=mark_safe(""))
+    return render_to_string("chat/_temporary_answer.html", {"shown": turn})
+
+
+def shown(generation: Generation) -> fragments.Shown:
+    """The answer as the page shows it. Nothing of a settled one stays in a cache."""
+    answer = answer_of(generation)
+    if generation.is_active:
+        answer.generation = copy.copy(generation)  # a copy: the row itself must go on having no message
+        return fragments.shown(answer)
+    return fragments.Shown(
+        answer,
+        generation,
+        html=markdown.render(answer.content, markdown.scope_of(answer.pk)),
+        reasoning=answer.reasoning,
+    )
+
+
+def forget(user: User, generation_id: UUID) -> None:
+    """The page has the end: Redis need not keep it any longer. Raises Http404."""
+    generation = generation_of(user, generation_id)
+    if not generation.is_active:
+        dispatch.forget(generation.pk)
+
+
+def sweep() -> None:
+    """Forget ended answers that no page has asked to forget. A log that escapes this expires by itself."""
+    now = timezone.now()
+    begin, end = (now - datetime.timedelta(seconds=seconds) for seconds in (2 * KEPT_SECONDS, KEPT_SECONDS))
+    ended = _rows().filter(ended_at__gt=begin, ended_at__lte=end)
+    for generation_id in ended.values_list("pk", flat=True):
+        dispatch.inference_client().forget(generation_id)
+
+
+def _rows() -> QuerySet[Generation]:
+    return Generation.objects.filter(source=Generation.Source.TEMPORARY)
+
+
+def _request(frame: Conversation, history: Sequence[tuple[str, str]], text: str) -> GenerationRequest:
+    turns = [*dispatch.messages_for((), frame.system_prompt)]
+    for role, content in history:
+        if role not in (Role.USER, Role.ASSISTANT):
+            raise errors.InvalidSettings(_("A turn of the history has no role that is known."))
+        if content.strip():
+            turns.append(ChatMessage(role=Role(role), content=clean_typed(content)))
+    turns.append(ChatMessage(role=Role.USER, content=text))
+    model = choosing.choose(frame.model).model
+    return dispatch.request_for(new_id(), frame, tuple(turns), model=model, sampling=actions.MODEL_SAMPLING)
+
+
+def _row(user: User, request: GenerationRequest) -> Generation:
+    site = settings.SMOLFLEET
+    with transaction.atomic():
+        User.objects.select_for_update(no_key=True).get(pk=user.pk)
+        if (num_active := limits.num_active(user)) >= site.max_active_per_user:
+            raise errors.TooManyActive(num_active=num_active, max_active=site.max_active_per_user)
+        waiting = Generation.objects.filter(status=Generation.Status.ACTIVE, model=request.model)
+        if site.max_waiting and (num_active := waiting.count()) >= site.max_waiting:
+            raise errors.SiteBusy(num_active=num_active)
+        return Generation.objects.create(
+            pk=request.id, user=user, source=Generation.Source.TEMPORARY, model=request.model
+        )

@@ -1,0 +1,168 @@
+"""How the unfinished end of an answer is shown: as if it ended here, without loose delimiters.
+
+Owns what is guessed for display alone: emphasis and code that are open are closed, the beginning of a link shows its
+words, an image or an address stays hidden until it is whole, a table's first line is a table. Nothing here decides
+what a finished block is; that is parsed from the text as it stands. Pure functions of the text. Called by `dialect`
+and `markdown`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+GROWTH = "\ufdd0"  # a noncharacter, where text that follows will be added; it is taken out of the text beforehand
+MAX_EMPHASIS_CHARS = 400  # an asterisk that long ago was meant as one
+MAX_LINK_CHARS = 300
+
+_SPECIAL = re.compile(r"\\|`+|\*+|_+|~+|\$\$|!?\[|\]|<")
+_ADDRESS = re.compile(r"<(?:https?:|mailto:)[^<>\s]*\Z", re.IGNORECASE)
+_ROW = re.compile(r"([ \t>]*)\|(.+)\Z")
+_DELIMITER_LINE = re.compile(r"[-:| \t]+\Z")
+
+_ITEM = r"(?:[-*+]|\d{1,9}[.)])[ \t]+"
+_MARKERS = r" \t\-*+>#|)(`~\[\]^:=$\\_!<&."
+_FENCE = re.compile(rf"[ \t>]*(?:{_ITEM})*(?:`{{3}}|~{{3}})")
+_UNTOLD = re.compile(rf"[ \t>]*(?:{_ITEM})*(?:\d{{1,9}}[.)]?|\[[ xX]?\]?)[ \t]*\Z")
+_FIRST_WORD = re.compile(rf"(?:[ \t>]|{_ITEM})*+(?:\[[ xX]\][ \t])?+[{_MARKERS}]*[^{_MARKERS}\n]")
+_DELIMITERS = r"\]\(|(?<=<http)s?:|(?<=<mailto):|[*_~`$\])|\\<>\[!]"
+_RUN = re.compile(rf"(?>{_DELIMITERS})++(?=[^*_~`$\])|\\<>\[!])")  # never a part of one
+_LOOSE_END = re.compile(r"(?:\]\(|\\\)|[*_~`$|\\<\[!\]])+\Z")
+_MARKS = re.compile(r"\*\*|`")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Text that may end here. `hides`: what is written next belongs to something not shown yet."""
+
+    text: str
+    closers: str
+    hides: bool = False
+
+
+def as_plain(text: str) -> str:
+    """`text` as it is shown until it is rendered: less the delimiters at its end, whose meaning the next character
+    decides, and less those that are never meant as themselves.
+    """
+    return _MARKS.sub("", _LOOSE_END.sub("", text))
+
+
+def begins_fence(line: str) -> bool:
+    return bool(_FENCE.match(line))
+
+
+def is_told(line: str) -> bool:
+    """Whether an unfinished `line` has begun to say something: it is no mere marker that may yet mean another thing."""
+    return not begins_fence(line) and not _UNTOLD.match(line) and bool(_FIRST_WORD.match(line))
+
+
+def stops(line: str, after: int) -> Iterator[int]:
+    """Up to where an unfinished `line` may be rendered, beyond `after`: behind its first word, behind delimiters.
+
+    What follows such a place is plain text, so nothing between two of them changes how the line looks.
+    """
+    if not is_told(line):
+        return
+    if not after:
+        first = _FIRST_WORD.match(line)
+        assert first is not None, "the line is told"
+        yield first.end()
+        after = first.end()
+    for match in _RUN.finditer(line, max(0, after - 1)):
+        end = match.end() if line[match.end()].isspace() else match.end() + 1
+        if line[end - 1] == "|":  # what follows is in the next cell, which is there once it has a word
+            end += 2
+            if end > len(line) or line[end - 1].isspace():
+                continue
+        if end > after:
+            yield end
+
+
+def with_table(region: str) -> str:
+    """`region`, with the delimiter row that the table it ends with does not have yet."""
+    *before, last = region.rstrip("\n").split("\n")
+    match = _ROW.match(last)
+    if match is None or _DELIMITER_LINE.match(last) or (before and "|" in before[-1]):
+        return region
+    cells = match[2].rstrip().removesuffix("|")
+    num_cells = cells.count("|") - cells.count("\\|") + 1
+    return f"{region.rstrip()}\n{match[1]}|{'---|' * num_cells}\n"
+
+
+def ended(text: str) -> Ended:
+    """A paragraph's text as it can end here: what to show of it, and what closes it."""
+    open_marks: list[tuple[str, int]] = []  # delimiters of emphasis, and where they stand
+    brackets: list[tuple[str, int]] = []
+    position = 0
+    while match := _SPECIAL.search(text, position):
+        mark, begin, position = match[0], match.start(), match.end()
+        if mark == "\\" or mark == "$$":
+            opener = text[begin : begin + 2]
+            closer = {"\\(": "\\)", "\\[": "\\]", "$$": "$$"}.get(opener)
+            position = begin + 2
+            if closer is not None:
+                end = text.find(closer, position)
+                if end == -1:
+                    is_empty = not text[position:].strip()
+                    return _closed(text[:begin] if is_empty else text, "" if is_empty else closer, open_marks)
+                position = end + 2
+        elif mark[0] == "`":
+            closing = re.compile(rf"(?<!`)`{{{len(mark)}}}(?!`)").search(text, position)
+            if closing is None:
+                is_empty = not text[position:].strip()
+                return _closed(text[:begin] if is_empty else text, "" if is_empty else mark, open_marks)
+            position = closing.end()
+        elif mark[0] in "*_~":
+            if (cut := _take_run(text, begin, position, open_marks)) is not None:
+                return _closed(text[:cut], "", open_marks)
+        elif mark == "<":
+            if _ADDRESS.match(text, begin):
+                return _closed(text[:begin], "", open_marks, hides=True)
+        elif mark == "]":
+            if not brackets:
+                continue
+            opener, at = brackets.pop()
+            if text[position : position + 1] == "(":
+                end = text.find(")", position)
+                if end == -1 and len(text) - position <= MAX_LINK_CHARS and "\n" not in text[position:]:
+                    shown = text[:at] if opener == "![" else text[:at] + text[at + 1 : begin]
+                    return _closed(shown, "", open_marks, hides=True)
+                position = end + 1 if end != -1 else position + 1
+        else:
+            brackets.append((mark, begin))
+    if brackets and len(text) - brackets[-1][1] <= MAX_LINK_CHARS:
+        opener, at = brackets[-1]
+        if opener == "![" or text.startswith("[^", at):
+            return _closed(text[:at], "", open_marks, hides=True)
+        text = text[:at] + text[at + 1 :]
+        open_marks = [(mark, where - (where > at)) for mark, where in open_marks]
+    return _closed(text, "", open_marks)
+
+
+def _take_run(text: str, begin: int, end: int, open_marks: list[tuple[str, int]]) -> int | None:
+    """Count a run of delimiters; where the text is to be cut, if the run is its loose end."""
+    char, count = text[begin], end - begin
+    before, after = text[begin - 1 : begin], text[end : end + 1]
+    closes = bool(before) and not before.isspace() and (char != "_" or not after.isalnum())
+    while closes and count:
+        found = next((i for i in reversed(range(len(open_marks))) if open_marks[i][0] in (char, char * 2)), None)
+        if found is None or len(open_marks[found][0]) > count:
+            break
+        count -= len(open_marks[found][0])
+        del open_marks[found:]
+    if not count:
+        return None
+    if not after.strip():
+        return begin if not after else None
+    if (char == "~" and count != 2) or (char == "_" and before.isalnum()):
+        return None
+    open_marks += [(char * 2, begin)] * (count // 2) + [(char, begin)] * (count % 2)
+    return None
+
+
+def _closed(text: str, closers: str, open_marks: list[tuple[str, int]], *, hides: bool = False) -> Ended:
+    for mark, at in reversed(open_marks):
+        if len(text) - at <= MAX_EMPHASIS_CHARS and text[at:].strip(" \n*_~"):
+            closers += mark
+    return Ended(text, closers, hides)

@@ -1,0 +1,246 @@
+"""The message box in a real browser: settings, queue, "/" menu, prompts, keys, drafts, and long pastes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.browser.steps import send, settled, until
+
+pytestmark = [pytest.mark.browser, pytest.mark.e2e, pytest.mark.model]
+
+NEXT_FRAME = "() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
+
+
+def short(page: Page, tokens: int = 4) -> None:
+    """Keep the answers of a new chat short."""
+    page.click("#tune summary")
+    page.fill("#tune [name=max_tokens]", str(tokens))
+    page.keyboard.press("Escape")
+
+
+def tokens_of_last(page: Page) -> str:
+    return page.locator("article.bot .meta").last.inner_text()
+
+
+def test_settings_go_with_the_first_message_and_change_the_next(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    short(page, 3)
+    send(page, "Tell me a story.")
+    settled(page)
+    assert "3 tokens" in tokens_of_last(page)
+    page.click("#tune summary")
+    assert page.input_value("#tune [name=max_tokens]") == "3"
+    page.fill("#tune [name=temperature]", "hot")
+    page.click("#tune >> text=Save")
+    page.wait_for_selector("#tuning-refusal .err >> text=Temperature")
+    assert page.input_value("#tune [name=max_tokens]") == "3"
+    page.fill("#tune [name=temperature]", "0")
+    page.fill("#tune [name=max_tokens]", "5")
+    page.click("#tune >> text=Save")
+    until(page, lambda: page.locator("#tune[open]").count() == 0)
+    send(page, "Go on.")
+    settled(page, 2)
+    assert "5 tokens" in tokens_of_last(page)
+    page.reload()
+    assert page.input_value("#tune [name=temperature]") == "0.0"
+    page.click("[data-shortcut=new]")
+    page.wait_for_selector("#empty")
+    assert page.input_value("#tune [name=max_tokens]") == ""
+
+
+def test_second_message_waits_and_is_sent_by_itself_in_both_tabs(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    short(page, 40)
+    send(page, "Count to twenty.")
+    page.wait_for_selector("article[data-generation]")
+    page.wait_for_url("**/chat/*/")
+    other = page.context.new_page()
+    other.goto(page.url)
+    send(page, "Then to thirty.")
+    page.wait_for_selector("#queue li")
+    assert page.input_value("#text") == ""
+    assert page.locator("article.user").count() == 1
+    send(page, "Not this one.")
+    until(page, lambda: page.locator("#queue li").count() == 2)
+    page.locator("#queue li").nth(1).locator("[aria-label='Remove from the queue']").click()
+    until(page, lambda: page.locator("#queue li").count() == 1)
+    for tab in (page, other):
+        settled(tab, 2)
+        assert tab.locator("article.user").count() == 2
+        assert tab.locator("#queue li").count() == 0
+    until(page, lambda: "%" in page.inner_text("#gauge"))
+
+
+def test_queue_waits_after_a_stop_until_it_is_sent_on(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    send(page, "Count from one to ten thousand.")
+    page.wait_for_selector("article[data-generation]")
+    send(page, "First words")
+    page.wait_for_selector("#queue li")
+    page.click("#queue summary")
+    page.fill("#queue textarea", "Better words")
+    page.click("#queue >> text=Save")
+    until(page, lambda: page.locator("#queue summary >> text=Better words").count() == 1)
+    page.focus("#text")
+    page.keyboard.press("Escape")
+    settled(page)
+    page.wait_for_selector("#queue >> text=The answer was stopped.")
+    page.reload()
+    page.click("#queue button >> text=Send")
+    until(page, lambda: page.locator("article.user").count() == 2)
+    assert page.locator("article.user").last.locator(".typed").inner_text() == "Better words"
+    page.keyboard.press("Escape")
+    settled(page, 2)
+
+
+def test_menu_by_keyboard_sets_and_runs_and_unknown_words_are_text(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    short(page)
+    page.focus("#text")
+    page.keyboard.type("/")
+    assert page.get_attribute("#text", "aria-controls") == "command-list"
+    assert page.get_attribute("#text", "aria-activedescendant") == "cmd-new"
+    page.keyboard.press("ArrowUp")
+    assert page.get_attribute("#text", "aria-activedescendant") == "cmd-help"
+    page.keyboard.type("no")
+    assert page.locator("#commands [role=option]:visible").count() == 1
+    page.keyboard.press("Tab")
+    assert page.input_value("#text") == ""
+    assert page.input_value("#tune [name=thinking]") == "off"
+    page.keyboard.type("/sys")
+    page.keyboard.press("Enter")
+    assert page.input_value("#text") == "/system "
+    page.keyboard.type("Be brief.")
+    page.keyboard.press("Enter")
+    assert page.input_value("#tune [name=system_prompt]") == "Be brief."
+    page.keyboard.type("/model nosuch")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#refusal .err >> text=No model of this name")
+    page.fill("#text", "")
+    page.keyboard.type("/")
+    page.keyboard.press("Escape")
+    assert not page.is_visible("#commands")
+    page.fill("#text", "")
+    page.keyboard.type("/unknown")
+    assert page.is_visible("#commands .none")
+    page.keyboard.press("Enter")
+    settled(page)
+    assert page.locator("article.user .typed").inner_text() == "/unknown"
+    page.keyboard.type("/think")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#tune .state >> text=thinks")
+    page.keyboard.type("/help")
+    page.keyboard.press("Enter")
+    assert page.is_visible("#help")
+    page.keyboard.press("Escape")
+    page.keyboard.type("/clear")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#empty")
+    assert page.locator("#rows .row").count() == 1
+
+
+def test_prompt_of_ones_own_asks_for_its_blanks_and_fills_the_box(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    page.goto("/prompts/new/")
+    page.fill("[name=name]", "mail")
+    page.fill("[name=text]", "Write to {{who|Ann}} about {{what}}.")
+    page.click("main button.primary")
+    page.goto("/")
+    page.type("#text", "/mai")
+    page.wait_for_selector("#commands [data-name=mail]")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#prompt form")
+    assert page.input_value("#prompt [name=who]") == "Ann"
+    page.fill("#prompt [name=what]", "<b>tea</b>\nand cake")
+    page.click("#prompt .primary")
+    until(page, lambda: page.input_value("#text") == "Write to Ann about <b>tea</b>\nand cake.")
+    assert not page.is_visible("#prompt")
+
+
+def test_keys_work_and_can_be_switched_off(open_page: Callable[..., Page]) -> None:
+    page = open_page(viewport={"width": 1200, "height": 800})
+    page.keyboard.press("Control+/")
+    assert page.is_visible("#help")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Control+k")
+    assert page.evaluate("document.activeElement.id") == "search"
+    page.keyboard.press("Shift+Escape")
+    assert page.evaluate("document.activeElement.id") == "text"
+    page.keyboard.press("Control+b")
+    assert not page.is_visible("#rail")
+    page.keyboard.press("Control+b")
+    assert page.is_visible("#rail")
+    page.keyboard.press("Control+.")
+    assert page.is_visible("#tune .sheet")
+    page.keyboard.press("Escape")
+    page.click(".keys")
+    page.click("#keys-on")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Control+k")
+    assert page.evaluate("document.activeElement.id") != "search"
+    page.reload()
+    page.keyboard.press("Control+/")
+    assert not page.is_visible("#help")
+
+
+def test_idea_fills_the_box_and_ideas_stay_away_when_dismissed(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    page.locator("[data-act=starter]").first.click()
+    assert page.input_value("#text").startswith("Explain")
+    assert page.locator("article").count() == 0
+    page.click("[data-act=no-starters]")
+    page.reload()
+    assert not page.is_visible(".starters")
+
+
+def test_draft_is_each_chats_own_and_leaves_with_sending_and_signing_out(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    short(page)
+    send(page, "first words")
+    settled(page)
+    page.fill("#text", "for this chat")
+    page.click("[data-shortcut=new]")
+    page.wait_for_selector("#empty")
+    assert page.input_value("#text") == ""
+    again = page.context.new_page()
+    again.goto("/")
+    again.click("#rows .row a.t")
+    until(again, lambda: again.input_value("#text") == "for this chat")
+    again.goto("/accounts/logout/")
+    again.click("main button[type=submit]")
+    again.wait_for_url("**/accounts/login/**")
+    assert again.evaluate("Object.keys(localStorage).filter((name) => name.startsWith('draft:'))") == []
+
+
+def test_paste_of_many_lines_is_quick_and_refused_with_numbers_and_kept(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    text = "\n".join(f"line {number} of a long paste" for number in range(20_000))
+    cpu = page.context.new_cdp_session(page)
+    cpu.send("Performance.enable", {"timeDomain": "threadTicks"})  # other processes have the cores, too
+
+    def busy_seconds() -> float:
+        page.evaluate(NEXT_FRAME)
+        metrics = {metric["name"]: metric["value"] for metric in cpu.send("Performance.getMetrics")["metrics"]}
+        return float(metrics["TaskDuration"])
+
+    page.evaluate(
+        """(text) => {
+            const holder = document.body.appendChild(document.createElement("textarea"));
+            holder.value = text;
+            holder.select();
+            document.execCommand("copy");
+            holder.remove();
+        }""",
+        text,
+    )
+    page.focus("#text")
+    begun = busy_seconds()
+    page.keyboard.press("Control+v")
+    until(page, lambda: page.evaluate("document.getElementById('text').value.length") == len(text))
+    assert busy_seconds() - begun < 1
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#refusal .err >> text=at most 100,000 fit")
+    assert page.input_value("#text") == text

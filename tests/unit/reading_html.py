@@ -1,0 +1,94 @@
+"""What the HTML of answers may hold, judged by a parser that knows nothing of how it was made."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+VOID = {"br", "hr"}
+LINK = {"href", "rel", "target", "class", "title", "id"}
+ATTRIBUTES: dict[str, set[str]] = {
+    "a": LINK,
+    "button": {"type", "class", "data-act"},
+    "div": {"class", "id", "tabindex"},
+    "ol": {"start"},
+    "math": {"display"},
+    "annotation": {"encoding"},
+    "mo": set("stretchy fence accent separator movablelimits minsize maxsize lspace rspace form mathvariant".split()),
+    "mspace": {"width", "height", "depth"},
+    "mpadded": {"width", "height", "depth"},
+    "mstyle": {"displaystyle", "scriptlevel", "mathsize"},
+    "mtable": {"displaystyle"},
+    "mtd": {"columnalign"},
+    "mfrac": {"linethickness"},
+    "menclose": {"notation"},
+    "mover": {"accent"},
+    "munder": {"accentunder"},
+    **{tag: {"class"} for tag in "code figure li p span sup td th".split()},
+    **{tag: {"mathvariant"} for tag in "mi mn mtext".split()},
+    **{
+        tag: set()
+        for tag in "b blockquote br em figcaption h3 h4 h5 h6 hr pre s strong table tbody thead tr ul".split()
+    },
+    **{
+        tag: set()
+        for tag in "semantics mrow mphantom mtr munderover msqrt mroot msub msup msubsup mmultiscripts".split()
+    },
+}
+
+
+class Elements(HTMLParser):
+    """The elements and attributes of a piece of HTML, and its text. Every element must close where it should."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.annotations: list[str] = []
+        self.num_roots = 0
+        self._open: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert len(attrs) == len(dict(attrs))
+        self.found.append((tag, dict(attrs)))
+        self.num_roots += not self._open
+        if tag not in VOID:
+            self._open.append(tag)
+        if tag == "annotation":
+            self.annotations.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if self._open and self._open[-1] == "annotation":
+            self.annotations[-1] += data
+
+    def handle_comment(self, data: str) -> None:
+        raise AssertionError(f"a comment: {data}")
+
+    def handle_decl(self, decl: str) -> None:
+        raise AssertionError(f"a declaration: {decl}")
+
+
+def assert_safe(html: str) -> Elements:
+    """Only known elements with known attributes, links to the web alone, places that are a footnote's alone."""
+    elements = Elements(html)
+    for tag, attributes in elements.found:
+        assert tag in ATTRIBUTES, tag
+        assert attributes.keys() <= ATTRIBUTES[tag], (tag, attributes)
+        assert attributes.get("tabindex", "0") == "0"
+        if "id" in attributes:
+            assert re.fullmatch(r"(fn|fnref)-[\w.-]+", attributes["id"] or "")
+        if tag == "a" and (attributes["href"] or "").startswith("#"):
+            assert re.fullmatch(r"#(fn|fnref)-[\w.-]+", attributes["href"] or "")
+        elif tag == "a":
+            assert re.match(r"(https?://|mailto:)", attributes["href"] or "", re.IGNORECASE)
+            assert attributes["rel"] == "noopener noreferrer nofollow"
+            assert attributes["target"] == "_blank"
+    return elements

@@ -1,0 +1,153 @@
+"""LaTeX as MathML: what is drawn, what shows its source instead, and that no formula costs much or reaches out."""
+
+from __future__ import annotations
+
+import re
+import time
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chatsite.chat.mathml import ATTRIBUTES, MAX_CHARS, mathml
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        r"$x^2+y^2=z^2$",
+        r"\(\frac{a}{b}\)",
+        r"$$\begin{pmatrix} x \\ y \end{pmatrix}$$",
+        r"\[\begin{aligned}a &= b \\ c &< d\end{aligned}\]",
+        "$$\n\\begin{align*}\na &= b\n\\end{align*}\n$$",
+        r"$$f(x) = \begin{cases} 1 & \text{if } x > 0 \\ 0 & \text{otherwise} \end{cases}$$",
+        r"\[\sum_{i=0}^{n} i = \frac{n(n+1)}{2}\]",
+        r"\[\int_{-\infty}^{\infty} e^{-x^2}\,dx = \sqrt{\pi}\]",
+        r"$\mathbb{R}^n, \vec{v}, \hat{x}, \boxed{42}, \operatorname{rank} A$",
+        r"$\left(\frac{1}{2}\right)^{-1}$",
+        r"$P(A \mid B) \approx 50\%$",
+        r"\[ a = b \\ c = d \]",
+        r"$x \in \{1, 2\}$",
+    ],
+)
+def test_usual_formulas_are_drawn_and_say_their_source(source: str) -> None:
+    drawn = mathml(source)
+    assert drawn is not None
+    assert ElementTree.fromstring(drawn).findtext(".//annotation") == source
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        r"$\frac{1$",
+        r"$\nonsense{x}$",
+        r"$\text{a \nonsense}$",
+        r"$a & b$",
+        r"$x}$",
+        r"\(\left( x\)",
+        "$$ $$",
+        "$$",
+        r"$\href{javascript:alert(1)}{x}$",
+        r"$\class{x}{y} \style{color: red}{z}$",
+        r"$\newcommand{\a}{\a\a}\a$",
+        r"$\def\a{xx}\def\b{\a\a}\def\c{\b\b}\c$",
+        r"$\rule{1000em}{1000em}$",
+        r"$\unicode{x3c}$",
+        "$" + "x" * (MAX_CHARS + 1) + "$",
+        "$" + "{" * 200 + "}" * 200 + "$",
+        "$" + r"\sqrt" * 200 + "x$",
+        "$" + "x^{" * 30 + "}" * 30 + "$",
+    ],
+)
+def test_what_is_not_told_for_sure_shows_its_source(source: str) -> None:
+    assert mathml(source) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [r"\hspace{900em}x", r"\kern{-50em}x", r"\raise{90em}{x}", r"\color{red}{x}", r"\llap{zzz}", r"\mspace{9999mu}x"],
+)
+def test_nothing_reaches_out_of_the_formula(body: str) -> None:
+    drawn = (mathml(f"${body}$") or "").partition("<annotation")[0]
+    assert not re.search(r"9\d|-50|-1width|red", drawn)
+
+
+def test_words_of_a_formula_are_words() -> None:
+    drawn = mathml(r"$\text{<script>&lt;&#x3c;img src=x>}$")
+    assert drawn is not None
+    assert [element.tag for element in ElementTree.fromstring(drawn).iter()] == [
+        "math",
+        "semantics",
+        "mrow",
+        "mtext",
+        "annotation",
+    ]
+
+
+HOSTILE = [
+    *("{", "}", "x^", "x_", "^", "_", "'", "&", "\\\\", "\\frac", "\\sqrt", "\\sqrt[", "\\left(", "\\right)", "\\over"),
+    *("\\binom", "\\root", "\\begin{matrix}", "\\end{matrix}", "\\text{", "\\mathbf{", "\\limits", "\\sum", "\\not"),
+    *(
+        "\\begin{array}{c|c}",
+        "\\hline",
+        "\\substack{",
+        "\\overset",
+        "\\underbrace{",
+        "\\operatorname{",
+        "\\displaystyle",
+    ),
+    *(
+        "\\genfrac",
+        "\\sideset",
+        "\\prescript",
+        "\\skew",
+        "\\big",
+        "\\color",
+        "\\verb|",
+        "%",
+        "\\of",
+        "\\middle",
+        "\\tag",
+    ),
+    *(
+        "x",
+        "1",
+        "1.5",
+        "<",
+        ">",
+        '"',
+        "&lt;",
+        "&#x3c;",
+        "\\",
+        "\\#",
+        "\\{",
+        "#1",
+        "\n",
+        " ",
+        "é",
+        "😀",
+        "\\xrightarrow[",
+    ),
+]
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_repeated_nonsense_costs_little(piece: str) -> None:
+    body = (piece * MAX_CHARS)[:MAX_CHARS]
+    begin = time.process_time()
+    mathml.__wrapped__(f"$${body}$$")
+    mathml.__wrapped__(f"$${body}{'}' * body.count('{')}$$"[:MAX_CHARS])
+    assert time.process_time() - begin < 0.5
+
+
+@given(st.lists(st.sampled_from(HOSTILE), max_size=40).map("".join), st.sampled_from(["$", "$$", "\\(", "\\["]))
+@settings(deadline=None, max_examples=500)
+def test_any_formula_is_well_formed_and_of_known_elements(body: str, opener: str) -> None:
+    closer = {"\\(": "\\)", "\\[": "\\]"}.get(opener, opener)
+    drawn = mathml(f"{opener}{body}{closer}")
+    if drawn is None:
+        return
+    for element in ElementTree.fromstring(drawn).iter():
+        if element.tag not in ("math", "semantics", "annotation"):
+            assert element.attrib.keys() <= ATTRIBUTES[element.tag].keys()
