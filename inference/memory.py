@@ -4,8 +4,9 @@ The one place of truth for the inspector, which shows it, and the loader, which 
 Knows the shape of llama.cpp's graphs by measurement (its own log, for many shapes and sizes), nothing of requests.
 Pure arithmetic; any thread.
 
-Measured on one H100 with the 3B shape, 64 slots of 512 tokens in f16, by nvidia-smi: 4,821 MiB with graphs of 512
-tokens, 5,067 MiB with 2,048. The estimates are 4,822 and 5,065. A worker on a CPU with SmolLM2-135M and 8 slots of
+Measured on one H100 with the 3B shape by nvidia-smi, the largest while all slots were busy, in MiB (estimates in
+brackets): 32 slots of 4,096 tokens in f16 11,991 (11,991), 16 of 16,384 in q8_0 12,899 (12,615), one of 16,384 in q8_0
+3,431 (3,435), 64 of 512 in f16 5,067 (5,065). A worker on a CPU with SmolLM2-135M and 8 slots of
 1,024 tokens had 491 MiB resident; the estimate is 486.
 """
 

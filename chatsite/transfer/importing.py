@@ -41,6 +41,8 @@ MAX_CONVERSATIONS = 20_000
 READ_BYTES = 1 << 20
 CHATGPT_FILE = "conversations.json"  # the one of its export that counts; others there are about other things
 
+_items_decoder = msgspec.json.Decoder(list[msgspec.Raw])  # made here: see inference.protocol
+
 
 @dataclass
 class Summary:
@@ -126,7 +128,7 @@ def _json_items(place: str, data: bytes) -> Iterator[tuple[str, bytes | msgspec.
         yield place, text
         return
     try:
-        items = msgspec.json.decode(text, type=list[msgspec.Raw])
+        items = _items_decoder.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ImportRefused(_("%(place)sThis is no JSON: %(why)s.") % {"place": place, "why": _why(error)}) from error
     for number, item in enumerate(items, start=1):

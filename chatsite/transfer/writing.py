@@ -159,12 +159,13 @@ def _speaker(message: MessageRecord) -> str:
 
 
 def _state(message: MessageRecord) -> str:
+    said = [_("edited")] if message.edited_at else []
     match message.answer.status if message.answer else "":
         case "stopped":
-            return _("Stopped here.")
+            said.append(_("Stopped here."))
         case "failed":
-            return _("The answer broke off.")
-    return ""
+            said.append(_("The answer broke off."))
+    return " · ".join(said)
 
 
 def _one_line(text: str) -> str:
