@@ -5,6 +5,8 @@ SHELL := /bin/sh
 VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
+# Processes that share the suite, file by file, each with servers of its own; a test waits more than it computes.
+JOBS ?= 2
 
 .PHONY: help install catalogues up test check format lock bench soak screenshots messages icons
 
@@ -40,7 +42,7 @@ up: install
 	@exec $(BIN)/python manage.py up $(ARGS)
 
 test: install
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 check: install
 	$(BIN)/ruff format --check .

@@ -32,7 +32,7 @@ def manifest(request: HttpRequest) -> HttpResponse:
         "name": name,
         "short_name": name[:12].strip(),
         "description": _("Chat with the models of this site"),
-        "lang": request.LANGUAGE_CODE,  # type: ignore[attr-defined]  # the locale middleware's
+        "lang": request.LANGUAGE_CODE,
         "start_url": reverse("chat:home"),
         "scope": "/",
         "display": "standalone",

@@ -4,11 +4,35 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import redis as redis_py
+from django.db import IntegrityError, connection, transaction
+from django.test import TransactionTestCase
 
 from tests.fleet import Fleet
+
+KEPT_TABLES = {"django_content_type", "auth_permission"}  # what migrating wrote, the same for every test
+_truncate = TransactionTestCase._fixture_teardown
+
+
+def _empty_tables(case: Any) -> None:
+    """What a test committed goes. Django truncates every table and writes KEPT_TABLES anew: 0.13 s for each test.
+
+    The lock waits for whoever still writes, as truncating does.
+    """
+    names = set(connection.introspection.django_table_names(only_existing=True, include_views=False)) - KEPT_TABLES
+    tables = [connection.ops.quote_name(name) for name in sorted(names)]
+    deletions = "".join(f"DELETE FROM {table};" for table in tables)  # any order: foreign keys wait for the commit
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(f"LOCK TABLE {', '.join(tables)} IN EXCLUSIVE MODE; {deletions}")
+    except IntegrityError:  # a record that no one may delete
+        _truncate(case)
+
+
+TransactionTestCase._fixture_teardown = _empty_tables
 
 
 @pytest.fixture(scope="session")

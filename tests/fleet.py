@@ -222,12 +222,16 @@ class Fleet:
     # -- people
 
     def person(self, name: str | None = None) -> Person:
-        """Somebody new, signed up and in. All come from one address, so the count of sign-ups is set back."""
+        """Somebody new, signed up and in."""
+        self.forget_sign_ups()
+        self._people.append(Person(self, name or f"person-{uuid.uuid4().hex[:8]}"))
+        return self._people[-1]
+
+    def forget_sign_ups(self) -> None:
+        """So many a minute may come from one address, and everybody here comes from one."""
         with redis.Redis.from_url(self.env["REDIS_URL"]) as connection:
             for key in connection.scan_iter("*:cache:*"):
                 connection.delete(key)
-        self._people.append(Person(self, name or f"person-{uuid.uuid4().hex[:8]}"))
-        return self._people[-1]
 
     def api_key(self, person: Person) -> str:
         return self.manage("createapikey", person.name).strip().splitlines()[-1]

@@ -5,6 +5,7 @@ Every read of a conversation, message or generation on behalf of somebody begins
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -64,16 +65,25 @@ def active_generations_of(conversation: Conversation) -> QuerySet[Generation]:
 
 
 def path_of(conversation: Conversation, leaf_id: UUID | None = None) -> list[Message]:
-    """Messages from the root to `leaf_id` (the conversation's own leaf when None).
+    """Messages from the root to `leaf_id` (the conversation's own leaf when None), as `messages_of` gives them."""
+    return messages_of(path_ids_of(conversation, leaf_id))
 
-    Each has its generation, its feedback and its files, these without their text.
-    """
+
+def path_ids_of(conversation: Conversation, leaf_id: UUID | None = None) -> list[UUID]:
+    """The same as ids alone: what is enough to find one's place among thousands."""
     leaf_id = leaf_id or conversation.leaf_id
     if leaf_id is None:
         return []
     with connection.cursor() as cursor:
         cursor.execute(_PATH, {"leaf": leaf_id, "conversation": conversation.pk})
-        ids = [row[0] for row in cursor.fetchall()]
+        return [row[0] for row in cursor.fetchall()]
+
+
+def messages_of(ids: Sequence[UUID]) -> list[Message]:
+    """The messages of a path's `ids`, in that order.
+
+    Each has its generation, its feedback and its files, these without their text.
+    """
     files = Prefetch("attachments", Attachment.objects.defer("text").order_by("pk"))
     rows = Message.objects.filter(pk__in=ids).select_related("generation", "feedback").prefetch_related(files)
     messages = rows.in_bulk()

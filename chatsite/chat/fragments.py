@@ -13,13 +13,13 @@ from functools import lru_cache
 from uuid import UUID
 
 from django.template.loader import render_to_string
-from django.utils.functional import Promise
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import get_language, gettext_lazy
 from django.utils.translation import gettext as _
 
 from chatsite.chat import access, dispatch, failures, markdown
 from chatsite.chat.models import Conversation, Generation, Message
+from chatsite.chat.phases import Phase, phase_of
 from chatsite.chat.text import clean
 from inference.errors import EventsExpired, StoreUnavailable
 from inference.protocol import Cursor, EventKind, FinishReason, Log, Standing
@@ -33,17 +33,6 @@ CUT_NOTES = {
     "time": gettext_lazy("It reached the longest time an answer may take."),
     "loop": gettext_lazy("The model only repeated itself, so the answer was ended here."),
 }
-
-
-@dataclass(frozen=True)
-class Phase:
-    """The status row of an answer being written. `name` is one of those that streams use; `text` says it to people."""
-
-    name: str
-    text: str | Promise
-
-
-WAITING = Phase("waiting", gettext_lazy("Waiting"))
 
 
 @dataclass(frozen=True)
@@ -180,7 +169,9 @@ def _live(message: Message, generation: Generation, siblings: Siblings | None) -
         log = client.read(generation.pk)
         standing = client.standing(generation.pk)
     except EventsExpired:
-        return Shown(message, generation, phase=_stopping(generation) or WAITING, siblings=siblings)
+        return Shown(
+            message, generation, phase=_stopping(generation) or phase_of({"phase": "waiting"}), siblings=siblings
+        )
     except StoreUnavailable:
         return Shown(message, generation, phase=Phase("reconnecting", _("Reconnecting")), siblings=siblings)
     stream = markdown.BlockStream(markdown.scope_of(message.pk))
@@ -203,26 +194,22 @@ def _stopping(generation: Generation) -> Phase | None:
 
 
 def _phase(log: Log, standing: Standing) -> Phase:
-    """In the words of `templates/chat/_status.html`, by which a stream goes on."""
     if log.finish is not None:
         return Phase("writing", _("Saving"))
     if standing.state == "lapsed":
-        return Phase("recovering", _("The worker was lost; another goes on"))
+        return phase_of({"phase": "recovering"})
     if standing.state == "waiting" and not log.events:
-        place = _("Place %(place)d of %(number)d")
-        place %= {"place": standing.position, "number": max(standing.num_waiting, standing.position)}
-        eta = _(" · about %(seconds).0f s") % {"seconds": standing.eta_seconds} if standing.eta_seconds else ""
-        return Phase("waiting", place + eta)
+        place = {"position": standing.position, "of": standing.num_waiting, "eta_seconds": standing.eta_seconds}
+        return phase_of({"phase": "waiting", **place})
     kinds = {delta.kind for event in log.events for delta in event.deltas}
     if "content" in kinds:
-        return Phase("writing", _("Writing"))
+        return phase_of({"phase": "writing"})
     if "reasoning" in kinds:
-        return Phase("thinking", _("Thinking"))
+        return phase_of({"phase": "thinking"})
     progress = next((e for e in reversed(log.events) if e.kind is EventKind.PROGRESS and e.num_total), None)
     if progress is not None:
-        percent = 100 * progress.num_done // progress.num_total
-        return Phase("reading", _("Reading prompt %(percent)d %%") % {"percent": percent})
-    return Phase("reading", _("Reading prompt")) if log.events else WAITING
+        return phase_of({"phase": "reading", "done": progress.num_done, "total": progress.num_total})
+    return phase_of({"phase": "reading" if log.events else "waiting"})
 
 
 def _siblings(pk: UUID, among: list[UUID]) -> Siblings | None:

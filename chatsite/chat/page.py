@@ -100,12 +100,12 @@ def conversation_context(target: Conversation | None, *, show_all: bool = False,
             "tuning": Conversation(),
             **composer.limits(),
         }
-    path = access.path_of(target)
+    path = access.path_ids_of(target)
     begin = 0 if show_all else max(0, len(path) - fragments.SHOWN_MESSAGES)
     if show_from:
-        place = next((index for index, found in enumerate(path) if str(found.pk) == show_from), begin)
+        place = next((index for index, found in enumerate(path) if str(found) == show_from), begin)
         begin = max(0, min(begin, place - BEFORE_SHOWN))
-    shown = path[begin:]
+    shown = access.messages_of(path[begin:])
     turns = fragments.shown_path(target, shown)
     last = next((turn.generation for turn in reversed(turns) if turn.generation), None)
     name = target.model or (last.model if last else "")
@@ -113,7 +113,7 @@ def conversation_context(target: Conversation | None, *, show_all: bool = False,
     return {
         "conversation": target,
         "turns": turns,
-        "has_earlier": len(shown) < len(path),
+        "has_earlier": begin > 0,
         "is_busy": any(turn.is_active for turn in turns),
         "models": served,
         "model": model or (served[0] if served and not name else None),

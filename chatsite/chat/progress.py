@@ -20,6 +20,7 @@ SILENT_SECONDS = 3.0  # a running answer that says nothing for so long may have 
 RATE_SECONDS = 5.0  # tokens per second are those of so long
 MIN_RATE_SECONDS = 0.5
 NUMBERS_SECONDS = 1.0  # a status that differs in numbers alone is told this often
+RATE_CHANGE = 0.1  # and tokens per second only when they changed by this part: nobody sees less, and it costs bytes
 
 WAITING = ("waiting", "loading", "no_worker", "recovering")
 
@@ -100,14 +101,21 @@ class Progress:
         return standing.state == "unknown" or standing.is_recorded
 
     def take(self) -> dict[str, Any] | None:
-        """The status, if it differs from what was told; mere numbers not more than once a second."""
-        if self._status == self._told:
-            return None
+        """The status, if it differs from what was told; mere numbers not more than once a second, nor for a trifle."""
         is_same_phase = self._status["phase"] == self._told.get("phase")
-        if is_same_phase and time.monotonic() < self._told_at + NUMBERS_SECONDS:
+        if is_same_phase and (time.monotonic() < self._told_at + NUMBERS_SECONDS or self._is_as_told()):
             return None
         self._told, self._told_at = self._status, time.monotonic()
         return self._status
+
+    def _is_as_told(self) -> bool:
+        """Whether nothing changed but the count of tokens, and their rate by little."""
+        rates = []
+        rest = []
+        for status in (self._status, self._told):
+            rates.append(status.get("tokens_per_second", 0.0))
+            rest.append({name: value for name, value in status.items() if name not in ("tokens", "tokens_per_second")})
+        return rest[0] == rest[1] and abs(rates[0] - rates[1]) <= RATE_CHANGE * rates[1]
 
     async def _status_of(self, standing: Standing) -> dict[str, Any]:
         match standing.state:

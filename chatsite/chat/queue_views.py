@@ -48,19 +48,23 @@ def news(request: page.ChatRequest, conversation_id: uuid.UUID) -> HttpResponse:
 
 
 def drawn(request: page.ChatRequest, target: Conversation, template: str) -> HttpResponse:
-    """The queue and what belongs beside it; with `leaf`, also the messages that came after that one."""
+    """The queue and what belongs beside it; with `leaf`, also the messages that came after that one.
+
+    After a change it is asked for once more: the page may hear of an answer's end while this is on its way.
+    """
     context: dict[str, Any] = {**page.queue_context(target), "new_key": uuid.uuid4()}
+    context["is_changed"] = request.method == "POST"
     leaf = request.GET.get("leaf") or request.POST.get("leaf", "")
-    path = access.path_of(target)
-    if not leaf or not path or str(path[-1].pk) == leaf:
+    path = access.path_ids_of(target)
+    if not leaf or not path or str(path[-1]) == leaf:
         response = render(request, template, {**context, "turns": ()})
         response["HX-Retarget"] = "#queue"
         response["HX-Reswap"] = "outerHTML"
         return response
-    index = next((index for index, found in enumerate(path) if str(found.pk) == leaf), None)
+    index = next((index for index, found in enumerate(path) if str(found) == leaf), None)
     if index is None:  # another branch is shown now
         return page.log(request, target)
-    turns = fragments.shown_path(target, path[index + 1 :])
+    turns = fragments.shown_path(target, access.messages_of(path[index + 1 :]))
     response = render(request, template, {**context, "turns": turns, "is_queue_oob": True})
     response["HX-Retarget"] = "#turns"
     response["HX-Reswap"] = "beforeend"

@@ -35,7 +35,7 @@ def show(request: page.ChatRequest, message_id: uuid.UUID) -> HttpResponse:
     """
     message = access.message_of(request.user, message_id)
     target = message.conversation
-    if message.pk not in {found.pk for found in access.path_of(target)}:
+    if message.pk not in access.path_ids_of(target):
         actions.select(request.user, message)
         target = access.conversation_of(request.user, target.pk)
     address = f"{reverse('chat:conversation', args=(target.pk,))}?at={message.pk}#m-{message.pk}"

@@ -49,6 +49,7 @@ class Row:
 
     conversation: Conversation
     is_writing: bool
+    is_shared: bool = False  # by a link that stands
     group: str = ""
 
 
@@ -66,6 +67,7 @@ class Page:
             (
                 row.group,
                 row.is_writing,
+                row.is_shared,
                 *(getattr(row.conversation, name) for name in ("pk", "title", "is_unread", "pinned_at", "archived_at")),
             )
             for row in self.rows
@@ -81,13 +83,14 @@ def page(user: User, after: str = "", choice: Choice | None = None, count: int =
     """
     choice = choice or Choice()
     rows = _rows(user, choice)
-    writing = set(_writing(user))
+    writing, shared = set(_writing(user)), set(shared_of(user))
     place = _parse(after)
     shown: list[Row] = []
     group = ""
     if place is None:
         for conversation in rows.filter(pinned_at__isnull=False).order_by("-pinned_at", "-pk"):
-            shown.append(Row(conversation, conversation.pk in writing, "" if shown else _("Pinned")))
+            marks = (conversation.pk in writing, conversation.pk in shared)
+            shown.append(Row(conversation, *marks, "" if shown else _("Pinned")))
     rows = rows.filter(pinned_at=None).order_by("-updated_at", "-pk")
     if place is not None:
         moment, pk = place
@@ -97,7 +100,8 @@ def page(user: User, after: str = "", choice: Choice | None = None, count: int =
     found = list(rows[: count + 1])
     for conversation in found[:count]:
         fresh = _group(conversation.updated_at)
-        shown.append(Row(conversation, conversation.pk in writing, fresh if fresh != group else ""))
+        marks = (conversation.pk in writing, conversation.pk in shared)
+        shown.append(Row(conversation, *marks, fresh if fresh != group else ""))
         group = fresh
     last = found[count - 1] if len(found) > count else None
     tags = list(Tag.objects.filter(owner=user)) if place is None else []
@@ -115,6 +119,13 @@ def _writing(user: User) -> QuerySet[Generation, UUID]:
     """Conversations in which an answer is being written: few, by the limit on a user's active ones."""
     active = Generation.objects.filter(user=user, status=Generation.Status.ACTIVE, message__isnull=False)
     return active.values_list("message__conversation_id", flat=True)
+
+
+def shared_of(user: User) -> QuerySet[Conversation, UUID]:
+    """Conversations with a link that stands and has not ended."""
+    lasts = Q(shares__expires_at=None) | Q(shares__expires_at__gt=timezone.now())
+    shared = access.conversations_of(user).filter(lasts, shares__isnull=False, shares__revoked_at=None)
+    return shared.order_by().values_list("pk", flat=True)
 
 
 def _parse(place: str) -> tuple[datetime.datetime, UUID] | None:

@@ -99,7 +99,8 @@ def rename(request: page.ChatRequest, conversation_id: uuid.UUID) -> HttpRespons
     renamed = arrangement.rename(request.user, target, form.cleaned_data["title"])
     if not request.htmx:
         return redirect("chat:conversation", target.pk)
-    row = sidebar_rows.Row(renamed, access.active_generations_of(renamed).exists())
+    is_shared = sidebar_rows.shared_of(request.user).filter(pk=renamed.pk).exists()
+    row = sidebar_rows.Row(renamed, access.active_generations_of(renamed).exists(), is_shared)
     is_open = _is_open(request, [renamed.pk])
     context = {"row": row, "conversation": renamed if is_open else None, "shows_title": is_open}
     return render(request, "chat/_renamed.html", context)

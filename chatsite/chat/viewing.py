@@ -25,7 +25,7 @@ from django.http import Http404
 from django.utils import translation
 
 from chatsite.accounts.models import User
-from chatsite.chat import access, temporary
+from chatsite.chat import access, phases, temporary
 from chatsite.chat.fragments import message_html
 from chatsite.chat.hub import Fresh, Gone, Hub, News, Reset
 from chatsite.chat.markdown import BlockStream, scope_of
@@ -132,7 +132,13 @@ class _Following:
                     yield end
                     return
                 if status := self._progress.take():
-                    yield Frame("status", status)
+                    yield self._status(status)
+
+    def _status(self, status: dict[str, Any]) -> Frame:
+        if not self._is_for_page:
+            return Frame("status", status)
+        with translation.override(self._language):
+            return Frame("status", phases.told(status))
 
     def _pace(self) -> float:
         num_chars = self._shown.num_chars

@@ -84,7 +84,6 @@ def send(request: page.ChatRequest, conversation_id: uuid.UUID) -> HttpResponse:
         "turns": [fragments.shown(sent.message), fragments.shown(sent.answer)],
         "new_key": uuid.uuid4(),
         "choice": page.choice_of(target),
-        **page.sidebar_context(request.user, target),
     }
     if sent.is_repeat:  # the page may or may not show it already: draw the whole list anew
         return page.log(request, target)
@@ -115,13 +114,13 @@ def quote(request: page.ChatRequest) -> HttpResponse:
 def earlier(request: page.ChatRequest, conversation_id: uuid.UUID) -> HttpResponse:
     """The messages before one of them, for the upper end of a long conversation."""
     target = access.conversation_of(request.user, conversation_id)
-    path = access.path_of(target)
+    path = access.path_ids_of(target)
     before = request.GET.get("before", "")
-    end = next((index for index, found in enumerate(path) if str(found.pk) == before), 0)
+    end = next((index for index, found in enumerate(path) if str(found) == before), 0)
     if not request.htmx:
         return redirect(reverse("chat:conversation", args=(target.pk,)) + "?all=1")
     begin = max(0, end - fragments.SHOWN_MESSAGES)
-    turns = fragments.shown_path(target, path[begin:end])
+    turns = fragments.shown_path(target, access.messages_of(path[begin:end]))
     return render(request, "chat/_turns.html", {"turns": turns, "conversation": target, "has_earlier": begin > 0})
 
 

@@ -26,6 +26,7 @@ class Turn:
     reasoning: str
     files: tuple[str, ...]
     state: str  # stopped | failed | "" of an answer
+    is_edited: bool
 
 
 def of(conversation: Conversation, *, with_thoughts: bool) -> dict[str, Any]:
@@ -44,6 +45,7 @@ def turns_of(snapshot: Mapping[str, Any]) -> Iterator[Turn]:
             reasoning=turn.get("reasoning", ""),
             files=tuple(turn.get("files", ())),
             state=turn.get("state", ""),
+            is_edited=turn.get("is_edited", False),
         )
 
 
@@ -57,6 +59,8 @@ def _turn(message: Message, with_thoughts: bool) -> dict[str, Any]:
     generation = getattr(message, "generation", None)
     if generation is not None and generation.status in (Generation.Status.STOPPED, Generation.Status.FAILED):
         turn["state"] = generation.status
+    if message.edited_at:
+        turn["is_edited"] = True
     if with_thoughts and message.reasoning:
         turn["reasoning"] = message.reasoning
     if files := [file.name for file in message.attachments.all()]:

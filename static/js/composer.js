@@ -1,151 +1,161 @@
-// The message box: keys, draft, the key of one press of Send, and the queue above it.
+// The message box: keys, draft, the key of one press of Send, files dropped or pasted, and the queue above it; the
+// warning before a temporary chat, which the page alone holds, is lost.
 //
 // Works by delegation, because htmx may replace the form at any time. The server alone decides what is accepted.
-(() => {
-  "use strict";
+const DRAFT_MS = 250; // after the last key: a long text costs something to keep
+const on = addEventListener;
+const byId = (id) => document.getElementById(id);
+const form = () => byId("composer");
+const box = () => byId("text");
+const queue = () => byId("queue");
+const turns = () => htmx.findAll(".temporary #turns [name=content]");
+const draftName = (found) => `draft:${found.dataset.draft}`;
+let unsaved = null; // [name, text] of a draft
+let timer = 0;
 
-  const DRAFT_MS = 250; // after the last key: a long text costs something to keep
+function remember() {
+  if (!form().dataset.draft) return; // a temporary chat keeps none
+  unsaved = [draftName(form()), box().value];
+  clearTimeout(timer);
+  timer = setTimeout(save, DRAFT_MS);
+}
+
+function save() {
+  if (!unsaved) return;
+  const [name, text] = unsaved;
+  unsaved = null;
+  try {
+    if (text) localStorage[name] = text;
+    else delete localStorage[name];
+  } catch { /* storage is full: the text is still in the box */ }
+}
+
+// Decimal digits make a UUID as well; `randomUUID` wants a secure origin.
+const newKey = () => crypto.getRandomValues(new Uint8Array(32)).map((byte) => byte % 10).join("");
+
+const writing = () => htmx.find("#turns article[data-generation]");
+
+function update() {
+  if (!form()) return;
+  form().toggleAttribute("data-busy", writing());
+  if (!writing() && document.activeElement.dataset.act === "halt") box().focus(); // it is about to vanish
+  form().querySelector(".send").disabled = !box().value.trim() || form().querySelector("#file.htmx-request"); // a file is coming
+}
+
+function begin() {
+  const found = form();
+  if (!found || found.dataset.ready) return update();
+  found.dataset.ready = "yes";
+  save();
+  box().value ||= localStorage[draftName(found)] || "";
   const isTouch = matchMedia("(pointer: coarse)").matches;
+  if (!isTouch && !document.activeElement.matches("input, textarea, select")) box().focus({ preventScroll: true });
+  update();
+}
 
-  const form = () => document.getElementById("composer");
-  const box = () => document.getElementById("text");
-  const queue = () => document.getElementById("queue");
-  const draftName = (found) => `draft:${found.dataset.draft}`;
-  let unsaved = null; // [name, text] of a draft
-  let timer = 0;
+function halt() {
+  const stop = writing()?.querySelector(".status form");
+  if (!stop) return false;
+  stop.requestSubmit();
+  stop.querySelector("button").disabled = true;
+  return true;
+}
 
-  function remember() {
-    if (!form().dataset.draft) return; // a temporary chat keeps none
-    unsaved = [draftName(form()), box().value];
-    clearTimeout(timer);
-    timer = setTimeout(save, DRAFT_MS);
+on("keydown", (event) => {
+  const { key, target } = event;
+  if (event.isComposing || event.shiftKey || event.defaultPrevented) return;
+  if (key === "Escape" && !htmx.find("details.menu[open], dialog[open]") && halt()) event.preventDefault();
+  if (key !== "ArrowUp" || target !== box() || target.value) return;
+  const edit = [...htmx.findAll(".msg.user [data-act=edit]")].pop();
+  edit?.click();
+  if (edit) event.preventDefault();
+});
+
+on("input", ({ target }) => {
+  if (target !== box()) return;
+  remember();
+  update();
+});
+
+on("htmx:configRequest", ({ target, detail: { parameters } }) => {
+  if (queue()?.contains(target)) parameters.leaf = htmx.find("#turns > article:last-of-type")?.id.slice(2) || "";
+  if (target !== form()) return;
+  const text = box().value;
+  const { sentText } = target; // what was last sent with the key now in it
+  if (sentText !== undefined && sentText !== text) {
+    // The press before may have been taken without our hearing of it: another text is another message.
+    parameters.key = byId("key").value = newKey();
   }
+  target.sentText = text;
+  byId("refusal").replaceChildren();
+});
 
-  function save() {
-    if (!unsaved) return;
-    const [name, text] = unsaved;
-    unsaved = null;
-    try {
-      if (text) localStorage.setItem(name, text);
-      else localStorage.removeItem(name);
-    } catch { /* storage is full or blocked: the text is still in the box */ }
+on("htmx:beforeRequest", (event) => {
+  // Nobody looks, or somebody is changing what waits: it is asked for again afterwards.
+  if (event.target === queue() && (document.hidden || queue().querySelector("details[open]"))) event.preventDefault();
+});
+
+on("toggle", ({ target }) => {
+  if (queue()?.contains(target) && !target.open) htmx.trigger(queue(), "news");
+}, true);
+
+on("htmx:afterRequest", ({ detail: { requestConfig, xhr } }) => {
+  const sender = requestConfig?.elt; // it may have left the page by now
+  if (sender?.id === "file") sender.value = ""; // the same one may come again
+  if (sender?.id !== "composer") return;
+  if (xhr?.status && xhr.status < 400) {
+    const typed = sender.querySelector("#text");
+    if (typed.value === sender.sentText) {
+      typed.value = "";
+      unsaved = [draftName(sender), ""];
+      save();
+    }
+    delete sender.sentText;
+    byId("empty")?.remove();
   }
+});
 
-  // Hex alone, for `randomUUID` wants a secure origin.
-  const newKey = () => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-
-  const isBusy = () => document.querySelector("#turns article[data-generation]") !== null;
-
-  function update() {
-    const found = form();
-    if (!found) return;
-    found.toggleAttribute("data-busy", isBusy());
-    if (!isBusy() && document.activeElement?.dataset.act === "halt") box().focus(); // it is about to vanish
-    found.querySelector(".send").disabled = !/\S/.test(box().value);
+on("click", ({ target }) => {
+  const { act } = target.dataset;
+  if (act === "halt") halt();
+  if (act === "starter") {
+    box().value = target.textContent.trim();
+    box().focus();
+    htmx.trigger(box(), "input");
   }
-
-  function begin() {
-    const found = form();
-    if (!found || found.dataset.ready) return update();
-    found.dataset.ready = "yes";
-    save();
-    try {
-      if (!box().value) box().value = localStorage.getItem(draftName(found)) || "";
-    } catch { /* no draft then */ }
-    if (!isTouch && !document.activeElement?.matches("input, textarea, select")) box().focus({ preventScroll: true });
-    update();
+  if (act === "no-starters") {
+    localStorage.starters = "off";
+    target.closest(".ideas").remove();
   }
-
-  function halt() {
-    const stop = document.querySelector("#turns article[data-generation] .status form");
-    if (!stop) return false;
-    stop.requestSubmit();
-    stop.querySelector("button").disabled = true;
-    const status = stop.closest(".status");
-    status.querySelector(".now").textContent = status.dataset.stopping;
-    return true;
+  if (act === "save") {
+    const text = [...turns()].map((turn) => `## ${turn.dataset.who}\n\n${turn.value}\n`).join("\n");
+    target.href = URL.createObjectURL(new Blob([text]));
   }
+});
 
-  document.addEventListener("keydown", (event) => {
-    const { key } = event;
-    if (key === "Escape" && !event.shiftKey && !event.defaultPrevented && !document.querySelector("details.menu[open], dialog[open]")) {
-      if (halt()) event.preventDefault();
-      return;
-    }
-    if (event.target !== box() || event.isComposing || event.keyCode === 229 || event.shiftKey) return;
-    if (key === "ArrowUp" && !box().value) {
-      const edit = [...document.querySelectorAll(".msg.user [data-act=edit]")].pop();
-      edit?.click();
-      if (edit) event.preventDefault();
-    }
-    if (key !== "Enter" || (isTouch && !event.ctrlKey && !event.metaKey)) return; // on touch Enter is a new line
-    event.preventDefault();
-    if (!event.repeat && !form().querySelector(".send").disabled) form().requestSubmit();
-  });
+function take(event) {
+  const input = byId("file");
+  const data = event.clipboardData || event.dataTransfer;
+  if (!input || !data.files.length || data.types.includes("text/plain")) return;
+  event.preventDefault();
+  input.files = data.files;
+  htmx.trigger(input, "change");
+}
 
-  document.addEventListener("input", (event) => {
-    if (event.target !== box()) return;
-    remember();
-    update();
-  });
+on("paste", take);
+on("drop", take);
+on("dragover", (event) => {
+  if (byId("file") && event.dataTransfer.types.includes("Files")) event.preventDefault();
+});
 
-  document.addEventListener("htmx:configRequest", (event) => {
-    const { parameters } = event.detail;
-    if (queue()?.contains(event.target)) parameters.leaf = document.querySelector("#turns > article:last-of-type")?.id.slice(2) || "";
-    if (event.target !== form()) return;
-    const text = box().value;
-    const { sentText } = form(); // what was last sent with the key now in it
-    if (sentText !== undefined && sentText !== text) {
-      // The press before may have been taken without our hearing of it: another text is another message.
-      parameters.key = form().querySelector("#key").value = newKey();
-    }
-    form().sentText = text;
-    document.getElementById("refusal").replaceChildren();
-  });
+on("beforeunload", (event) => turns().length && event.preventDefault());
+on("htmx:confirm", (event) => {
+  if (event.detail.target?.id !== "chat" || !turns().length) return;
+  event.preventDefault();
+  if (confirm(byId("chat").dataset.leave)) event.detail.issueRequest(true);
+});
 
-  document.addEventListener("htmx:beforeRequest", (event) => {
-    if (event.target === form()) form().classList.add("sending");
-    // Nobody looks, or somebody is changing what waits: it is asked for again afterwards.
-    if (event.target === queue() && (document.hidden || queue().querySelector("details[open]"))) event.preventDefault();
-  });
-
-  document.addEventListener("toggle", (event) => {
-    if (queue()?.contains(event.target) && !event.target.open) window.htmx.trigger(queue(), "news");
-  }, true);
-
-  document.addEventListener("htmx:afterRequest", (event) => {
-    const sender = event.detail.requestConfig?.elt; // it may have left the page by now
-    if (sender?.id !== "composer") return;
-    sender.classList.remove("sending");
-    if (event.detail.xhr?.status && event.detail.xhr.status < 400) {
-      const typed = sender.querySelector("textarea[name=text]");
-      if (typed.value === sender.sentText) {
-        typed.value = "";
-        unsaved = [draftName(sender), ""];
-        save();
-      }
-      delete sender.sentText;
-      document.getElementById("empty")?.remove();
-    }
-    begin();
-  });
-
-  document.addEventListener("click", (event) => {
-    const act = event.target.closest?.("[data-act]")?.dataset.act;
-    if (act === "halt") halt();
-    if (act === "starter") {
-      box().value = event.target.textContent.trim();
-      box().focus();
-      remember();
-      update();
-    }
-    if (act === "no-starters") {
-      localStorage.setItem("starters", "off");
-      event.target.closest(".ideas").remove();
-    }
-  });
-
-  for (const name of ["htmx:afterSettle", "answer:began", "answer:ended"]) document.addEventListener(name, begin);
-  for (const name of ["pagehide", "visibilitychange"]) addEventListener(name, save);
-  begin(); // scripts are deferred
-})();
+for (const name of ["htmx:afterSettle", "htmx:beforeSend", "htmx:afterRequest", "answer:began", "answer:ended"]) on(name, begin);
+on("pagehide", save);
+on("visibilitychange", save);
+begin();

@@ -100,7 +100,7 @@ def _conversation(
     user: User, title: str, question: str, answer: str, thought: str = "", *, fails: bool = False, days_ago: int = 0
 ) -> Conversation:
     at = timezone.now() - datetime.timedelta(days=days_ago)
-    conversation = Conversation.objects.create(owner=user, title=title, updated_at=at)
+    conversation = Conversation.objects.create(owner=user, title=title)
     asked = Message.objects.create(conversation=conversation, role=Message.Role.USER, content=question)
     answered = Message.objects.create(
         conversation=conversation, parent=asked, role=Message.Role.ASSISTANT, content=answer, reasoning=thought
@@ -124,4 +124,5 @@ def _conversation(
     )
     conversation.leaf = answered
     conversation.save(update_fields=["leaf"])
+    Conversation.objects.filter(pk=conversation.pk).update(updated_at=at)  # making it set it to now
     return conversation

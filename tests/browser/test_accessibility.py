@@ -9,9 +9,9 @@ from typing import Any
 import psycopg
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
-from tests.browser.steps import send, settled, until
+from tests.browser.steps import join, send, settled, short, until
 from tests.fleet import Fleet
 
 pytestmark = [pytest.mark.browser, pytest.mark.e2e, pytest.mark.model]
@@ -65,15 +65,24 @@ class Walk:
         return "\n".join(f"{place}: {fault}" for place, faults in self.faults.items() for fault in faults)
 
 
-def filled(page: Page, site: Fleet) -> dict[str, str]:
-    name = page.locator(".me .name").text_content() or ""
-    code = f"import json; from tests.browser import demo; print(json.dumps(demo.fill({name.strip()!r})))"
-    return dict(json.loads(site.manage("shell", "-v", "0", "-c", code).strip().splitlines()[-1]))
+@pytest.fixture(scope="module")
+def filled(browser: Browser, live_site: Fleet) -> tuple[Any, str, dict[str, str]]:
+    """A person with the demo's conversations: how a browser is theirs, their name, the conversations."""
+    context = browser.new_context(base_url=live_site.url)
+    live_site.forget_sign_ups()
+    name = join(context.new_page())
+    state = context.storage_state()
+    context.close()
+    code = f"import json; from tests.browser import demo; print(json.dumps(demo.fill({name!r})))"
+    made = live_site.manage("shell", "-v", "0", "-c", code)
+    return state, name, dict(json.loads(made.strip().splitlines()[-1]))
 
 
-def test_chat_has_no_fault_that_axe_finds(open_page: Callable[..., Page], live_site: Fleet) -> None:
-    page = open_page()
-    made = filled(page, live_site)
+def test_chat_has_no_fault_that_axe_finds(
+    open_page: Callable[..., Page], filled: tuple[Any, str, dict[str, str]]
+) -> None:
+    state, _, made = filled
+    page = open_page(storage_state=state)
     walk = Walk(page)
     walk.look("empty", "/")
     for name in ("code", "table", "math", "error"):
@@ -118,18 +127,16 @@ def test_chat_has_no_fault_that_axe_finds(open_page: Callable[..., Page], live_s
 
 
 def test_pages_of_everybody_and_of_staff_have_no_fault_that_axe_finds(
-    open_page: Callable[..., Page], live_site: Fleet
+    open_page: Callable[..., Page], live_site: Fleet, filled: tuple[Any, str, dict[str, str]]
 ) -> None:
-    page = open_page()
-    made = filled(page, live_site)
-    name = (page.locator(".me .name").text_content() or "").strip()
+    state, name, made = filled
+    page = open_page(storage_state=state)
     with psycopg.connect(live_site.env["DATABASE_URL"]) as connection:
         connection.execute("UPDATE accounts_user SET is_staff = true, is_superuser = true WHERE username = %s", [name])
     walk = Walk(page)
     for address in ("/review/", f"/review/{made['code']}/", "/ops/", "/accounts/password/change/"):
         walk.look(address, address)
-    for _ in range(2):
-        walk.look("admin", "/admin/")
+    walk.look("admin", "/admin/")
     page.context.clear_cookies()
     for address in ("/accounts/login/", "/accounts/signup/", "/offline/"):
         walk.look(address, address)
@@ -151,12 +158,11 @@ def tab_to(page: Page, selector: str, key: str = "Tab") -> None:
 
 
 def test_everything_can_be_done_with_the_keyboard_alone(open_page: Callable[..., Page]) -> None:
-    first = open_page()
-    name = (first.locator(".me .name").text_content() or "").strip()
-    first.context.clear_cookies()
-    page = first.context.new_page()
-    first.close()
-    page.goto("/")
+    page = open_page()
+    name = (page.locator(".me .name").text_content() or "").strip()
+    page.goto("/accounts/logout/")
+    page.click("main button[type=submit]")
+    page.wait_for_selector("[name=login]")
     tab_to(page, "[name=login]")
     page.keyboard.type(name)
     tab_to(page, "[name=password]")
@@ -176,6 +182,7 @@ def test_everything_can_be_done_with_the_keyboard_alone(open_page: Callable[...,
     assert page.locator("#announcer").text_content() == "Answer stopped"
     assert not focused(page).startswith("BODY"), "stopping loses the focus"
 
+    until(page, lambda: page.locator("#rows .live").count() == 0)  # the list was drawn anew
     tab_to(page, ".row.on summary", "Shift+Tab")
     page.keyboard.press("Enter")
     page.wait_for_selector(".row.on [name=title]")
@@ -202,6 +209,7 @@ def test_everything_can_be_done_with_the_keyboard_alone(open_page: Callable[...,
 
 def test_status_is_said_once_and_not_for_every_token(open_page: Callable[..., Page]) -> None:
     page = open_page()
+    short(page)
     page.evaluate(
         "() => { window.said = []; const region = document.getElementById('announcer');"
         " const hear = new MutationObserver(() => said.push(region.textContent));"
@@ -214,9 +222,11 @@ def test_status_is_said_once_and_not_for_every_token(open_page: Callable[..., Pa
     assert page.locator("article.bot [role=status], article.bot [aria-live]").count() == 0
 
 
-def test_lines_stay_readable_on_the_widest_screen(open_page: Callable[..., Page], live_site: Fleet) -> None:
-    page = open_page(viewport={"width": 3440, "height": 1440})
-    made = filled(page, live_site)
+def test_lines_stay_readable_on_the_widest_screen(
+    open_page: Callable[..., Page], filled: tuple[Any, str, dict[str, str]]
+) -> None:
+    state, _, made = filled
+    page = open_page(storage_state=state, viewport={"width": 3440, "height": 1440})
     for name in ("table", "thinking"):
         page.goto(f"/chat/{made[name]}/")
         box = page.locator("article.bot .body").bounding_box()

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.e2e, pytest.mark.model]
 
 HIDE = """(hidden) => {
   Object.defineProperty(document, "hidden", {configurable: true, get: () => hidden});
-  document.dispatchEvent(new Event("visibilitychange"));
+  document.dispatchEvent(new Event("visibilitychange", {bubbles: true}));
 }"""
 SHOWN = """async () => (await (await navigator.serviceWorker.ready).getNotifications())
   .map(({title, body}) => [title, body])"""

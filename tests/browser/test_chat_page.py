@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, Route
 
-from tests.browser.steps import send, settled, sign_in, stored_answers, until
+from tests.browser.steps import send, settled, short, sign_in, sign_up, stored_answers, until
 from tests.fleet import Fleet
 
 pytestmark = [pytest.mark.browser, pytest.mark.e2e, pytest.mark.model]
@@ -20,6 +20,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.e2e, pytest.mark.model]
 def test_first_visit_from_sign_up_to_a_retried_answer(open_page: Callable[..., Page], live_site: Fleet) -> None:
     """Sign up, send, reload in the middle, see the stored text to the byte, stop the next one, and have it retried."""
     page = open_page()
+    page.context.clear_cookies()
+    sign_up(page)
     send(page, "Tell me a long story about a lighthouse keeper.")
     page.wait_for_selector("article[data-generation]")
     tail = page.locator("article[data-generation] .body")
@@ -50,6 +52,7 @@ def test_first_visit_from_sign_up_to_a_retried_answer(open_page: Callable[..., P
 
 def test_streamed_answer_is_the_one_a_reload_shows(open_page: Callable[..., Page]) -> None:
     page = open_page()
+    short(page, 60)
     send(page, "Write two short paragraphs and a list.")
     page.wait_for_url("**/chat/*/")
     assert page.input_value("#text") == ""
@@ -62,6 +65,7 @@ def test_streamed_answer_is_the_one_a_reload_shows(open_page: Callable[..., Page
 
 def test_second_tab_and_reload_in_the_middle_end_alike(open_page: Callable[..., Page]) -> None:
     page = open_page()
+    short(page, 60)
     send(page, "Tell me a long story about a lighthouse.")
     page.wait_for_selector("article.bot")
     other = page.context.new_page()
@@ -80,6 +84,19 @@ def test_escape_stops_the_answer_and_the_next_message_is_taken(open_page: Callab
     settled(page)
     send(page, "Thank you.")
     until(page, lambda: page.locator("article.user").count() == 2)
+
+
+def test_enter_before_the_scripts_are_there_sends_the_form_as_it_is(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    held: list[Route] = []
+    page.route("**/js/composer*", lambda route: held.append(route))
+    page.goto("/", wait_until="commit")
+    page.fill("#text", "early words")
+    page.press("#text", "Shift+Enter")
+    page.press("#text", "Enter")
+    page.wait_for_selector("article.user >> text=early words")
+    assert len(held) == 2, "a script of each page is still on its way"
+    assert page.locator("article.user").count() == 1
 
 
 def test_held_enter_sends_once(open_page: Callable[..., Page]) -> None:
@@ -108,13 +125,14 @@ def test_enter_while_composing_a_character_sends_nothing(open_page: Callable[...
     assert page.locator("article.user").count() == 0
 
 
-def test_draft_survives_a_reload_and_an_expired_session(open_page: Callable[..., Page]) -> None:
+def test_draft_survives_a_reload_and_an_expired_session(open_page: Callable[..., Page], refusals: set[int]) -> None:
     page = open_page()
     name = page.inner_text(".me .name")
     page.fill("#text", "my careful words")
     page.reload()
     assert page.input_value("#text") == "my careful words"
     page.context.clear_cookies(name="sessionid")
+    refusals.add(401)
     page.press("#text", "Enter")
     page.wait_for_url("**/accounts/login/**")
     sign_in(page, name)
@@ -125,6 +143,7 @@ def test_draft_survives_a_reload_and_an_expired_session(open_page: Callable[...,
 def test_conversation_can_be_renamed_and_deleted_in_the_list(open_page: Callable[..., Page]) -> None:
     page = open_page()
     send(page, "first title")
+    page.click("article[data-generation] .stop")
     settled(page)
     until(page, lambda: page.locator("#rows .live").count() == 0)
     row = page.locator(".row.on")
@@ -133,12 +152,23 @@ def test_conversation_can_be_renamed_and_deleted_in_the_list(open_page: Callable
     row.locator("input[name=title]").fill("<i>second</i> title")
     row.locator("text=Rename").click()
     until(page, lambda: page.inner_text("#heading") == "<i>second</i> title")
+    until(page, lambda: row.locator("a.t").all_inner_texts() == ["<i>second</i> title"])
     page.on("dialog", lambda dialog: dialog.accept())
     row.hover()
     row.locator("summary").click()
-    row.locator("text=Delete").click()
+    row.get_by_role("button", name="Delete").click()
     page.wait_for_selector("#empty")
     assert page.locator("#rows .row").count() == 0
+
+
+def low(page: Page, place: str) -> list[str]:
+    """What in `place` is pressed and too low for a finger."""
+    heights = page.evaluate(
+        "(place) => [...document.querySelectorAll(`${place} :is(button, summary, .row a, .lists a)`)]"
+        ".filter((it) => it.checkVisibility()).map((it) => [it.outerHTML, it.getBoundingClientRect().height])",
+        place,
+    )
+    return [html for html, height in heights if height < 40]
 
 
 def test_phone_has_a_drawer_and_nothing_runs_over_its_edge(open_page: Callable[..., Page]) -> None:
@@ -146,13 +176,15 @@ def test_phone_has_a_drawer_and_nothing_runs_over_its_edge(open_page: Callable[.
     assert not page.is_visible("#rail")
     page.click(".burger")
     page.wait_for_selector("#rail.open")
+    assert low(page, "#rail") == []
     page.click("#rail .close")
     until(page, lambda: not page.is_visible("#rail"))
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    for button in page.locator("main button:visible").all():
-        box = button.bounding_box()
-        assert box
-        assert box["height"] >= 40
+    page.set_input_files("#file", [{"name": "a.txt", "mimeType": "text/plain", "buffer": b"words"}])
+    page.wait_for_selector("#files .chip")
+    assert low(page, "main") == []
+    page.click("#tune summary")
+    assert low(page, "#tune") == []
 
 
 def test_theme_is_kept(open_page: Callable[..., Page]) -> None:

@@ -7,25 +7,23 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser.steps import send, settled, until
+from tests.browser.steps import send, settled, short, until
 
 pytestmark = [pytest.mark.browser, pytest.mark.e2e, pytest.mark.model]
 
+BLOCK_STORAGE = """for (const name of ["localStorage", "sessionStorage"]) Object.defineProperty(window, name, {
+  configurable: true, get() { throw new DOMException("blocked", "SecurityError"); }
+})"""
 NEXT_FRAME = "() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
-
-
-def short(page: Page, tokens: int = 4) -> None:
-    """Keep the answers of a new chat short."""
-    page.click("#tune summary")
-    page.fill("#tune [name=max_tokens]", str(tokens))
-    page.keyboard.press("Escape")
 
 
 def tokens_of_last(page: Page) -> str:
     return page.locator("article.bot .meta").last.inner_text()
 
 
-def test_settings_go_with_the_first_message_and_change_the_next(open_page: Callable[..., Page]) -> None:
+def test_settings_go_with_the_first_message_and_change_the_next(
+    open_page: Callable[..., Page], refusals: set[int]
+) -> None:
     page = open_page()
     short(page, 3)
     send(page, "Tell me a story.")
@@ -34,6 +32,7 @@ def test_settings_go_with_the_first_message_and_change_the_next(open_page: Calla
     page.click("#tune summary")
     assert page.input_value("#tune [name=max_tokens]") == "3"
     page.fill("#tune [name=temperature]", "hot")
+    refusals.add(400)
     page.click("#tune >> text=Save")
     page.wait_for_selector("#tuning-refusal .err >> text=Temperature")
     assert page.input_value("#tune [name=max_tokens]") == "3"
@@ -186,6 +185,28 @@ def test_keys_work_and_can_be_switched_off(open_page: Callable[..., Page]) -> No
     assert not page.is_visible("#help")
 
 
+def test_page_works_where_the_browser_stores_nothing(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    page.add_init_script(BLOCK_STORAGE)
+    page.reload()
+    page.keyboard.press("Control+k")
+    assert page.evaluate("document.activeElement.id") == "search"
+    page.fill("#text", "kept for this page")
+    page.click(".keys")
+    page.click("#keys-on")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Control+b")
+    assert page.is_visible("#rail"), "the keys are off"
+    page.click("[data-act=no-starters]")
+    short(page)
+    send(page, "a few words")
+    settled(page)
+    page.reload()
+    assert page.input_value("#text") == ""
+    page.keyboard.press("Control+b")
+    assert not page.is_visible("#rail")
+
+
 def test_idea_fills_the_box_and_ideas_stay_away_when_dismissed(open_page: Callable[..., Page]) -> None:
     page = open_page()
     page.locator("[data-act=starter]").first.click()
@@ -215,7 +236,9 @@ def test_draft_is_each_chats_own_and_leaves_with_sending_and_signing_out(open_pa
     assert again.evaluate("Object.keys(localStorage).filter((name) => name.startsWith('draft:'))") == []
 
 
-def test_paste_of_many_lines_is_quick_and_refused_with_numbers_and_kept(open_page: Callable[..., Page]) -> None:
+def test_paste_of_many_lines_is_quick_and_refused_with_numbers_and_kept(
+    open_page: Callable[..., Page], refusals: set[int]
+) -> None:
     page = open_page()
     text = "\n".join(f"line {number} of a long paste" for number in range(20_000))
     cpu = page.context.new_cdp_session(page)
@@ -241,6 +264,7 @@ def test_paste_of_many_lines_is_quick_and_refused_with_numbers_and_kept(open_pag
     page.keyboard.press("Control+v")
     until(page, lambda: page.evaluate("document.getElementById('text').value.length") == len(text))
     assert busy_seconds() - begun < 1
+    refusals.add(413)
     page.keyboard.press("Enter")
     page.wait_for_selector("#refusal .err >> text=at most 100,000 fit")
     assert page.input_value("#text") == text

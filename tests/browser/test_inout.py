@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, Route
 
 from tests.browser.steps import send, settled, until
 from tests.fleet import Fleet
@@ -71,6 +71,34 @@ def test_file_is_counted_shown_sent_and_seen_again(open_page: Callable[..., Page
     with page.expect_popup() as opened:
         page.click("article.user .chip a")
     assert opened.value.inner_text(".file-text").strip() == "The lighthouse is green."
+
+
+def test_nothing_is_sent_while_a_file_is_on_its_way_and_a_queued_message_takes_it_along(
+    open_page: Callable[..., Page],
+) -> None:
+    page = open_page()
+    send(page, "Count from one to ten thousand.")
+    page.wait_for_selector("article[data-generation]")
+    held: list[Route] = []
+    page.route("**/files/**", lambda route: held.append(route))
+    page.set_input_files("#file", [NOTE])  # type: ignore[list-item]
+    until(page, lambda: len(held) == 1)
+    page.fill("#text", "What colour is it?")
+    assert page.inner_text(".send") == "Uploading…"
+    assert page.is_disabled(".send")
+    page.press("#text", "Enter")
+    assert page.input_value("#text") == "What colour is it?"
+    held[0].continue_()
+    page.wait_for_selector("#files .chip")
+    until(page, lambda: page.is_enabled(".send"))
+    page.press("#text", "Enter")
+    page.wait_for_selector("#queue summary >> text=1 file")
+    assert page.locator("#files .chip").count() == 0
+    page.click("#queue >> text=Send now")
+    page.wait_for_selector("article.user .chip >> text=note.txt")
+    page.focus("#text")
+    page.keyboard.press("Escape")
+    settled(page, 2)
 
 
 def test_dropped_and_pasted_files_are_taken(open_page: Callable[..., Page]) -> None:

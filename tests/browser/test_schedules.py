@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.e2e, pytest.mark.model, pytest.ma
 HIDE = """(hidden) => {
   Object.defineProperty(document, "hidden", {configurable: true, get: () => hidden});
   Object.defineProperty(document, "visibilityState", {configurable: true, get: () => hidden ? "hidden" : "visible"});
-  document.dispatchEvent(new Event("visibilitychange"));
+  document.dispatchEvent(new Event("visibilitychange", {bubbles: true}));
 }"""
 SOURCE = "() => [...document.querySelectorAll('article.bot template.source')].at(-1)?.content.textContent"
 

@@ -88,6 +88,7 @@ def test_another_answer_has_its_arrows_as_soon_as_it_is_there(open_page: Callabl
     page.click("text=Shorter")
     page.wait_for_selector("article.bot[data-generation]")
     assert page.locator("article.bot .bar").count() == 0
+    page.keyboard.press("Escape")
     settled(page)
     assert page.inner_text("article.bot .sib span") == "2 / 2"
     page.get_by_label("Version before").click()
@@ -171,6 +172,7 @@ def test_stopping_is_said_until_it_has_stopped_and_the_answer_can_go_on(open_pag
     settled(page)
     page.click("article.bot.stopped >> text=Continue")
     page.wait_for_selector("article[data-generation]")
+    page.keyboard.press("Escape")
     settled(page)
     assert page.inner_text("article.bot .sib span") == "2 / 2"
 

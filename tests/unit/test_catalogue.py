@@ -9,6 +9,7 @@ import pytest
 from babel.messages.catalog import Catalog, Message
 
 from chatsite.management.commands import messages
+from chatsite.site_config import SiteConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 CATALOGUES = sorted((ROOT / "locale").glob("*/LC_MESSAGES/django.po"))
@@ -56,6 +57,10 @@ def test_every_text_is_translated_with_the_same_placeholders(path: Path, extract
         for string in [found.string] if isinstance(found.string, str) else found.string:
             assert set(PLACEHOLDER.findall(string)) in possible, (wanted.id, string)
             assert not set('<>"') & set(string) - set("".join(texts_of(wanted))), "templates put texts into attributes"
+
+
+def test_ideas_that_the_site_has_by_itself_are_translated(extracted: Catalog) -> None:
+    assert all(starter in extracted for starter in SiteConfig().starters)
 
 
 @pytest.mark.parametrize("path", CATALOGUES, ids=lambda path: path.parent.parent.name)

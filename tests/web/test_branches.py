@@ -102,7 +102,7 @@ def test_every_level_of_a_wide_and_deep_tree_has_its_arrows(
 
 
 def test_a_version_far_above_is_among_what_is_shown(owner: Client, conversation: Conversation) -> None:
-    rows = grown(conversation, 80)
+    rows = grown(conversation, 40)
     shown = owner.post(f"/chat/messages/{rows[0].pk}/select/", headers=HX).content.decode()
     assert f'id="m-{rows[0].pk}"' in shown
     plain = owner.post(f"/chat/messages/{rows[0].pk}/select/")

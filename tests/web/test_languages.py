@@ -14,9 +14,10 @@ from django.utils import translation
 from chatsite.accounts.models import User
 from chatsite.chat import actions, recording, viewing
 from chatsite.chat.errors import MessageTooLong
+from chatsite.chat.failures import sentence_of
 from chatsite.chat.hub import Hub
 from chatsite.chat.language import language_of
-from chatsite.chat.models import Conversation
+from chatsite.chat.models import Conversation, Generation
 from tests.web.chat_worker import StepWorker
 
 GERMAN = {"HTTP_ACCEPT_LANGUAGE": "de-DE,de;q=0.9,en;q=0.5"}
@@ -118,3 +119,14 @@ async def test_snapshot_of_an_ended_answer_is_in_the_viewers_language(
         (frame,) = [f async for f in viewing.frames_of(hub, alice, sent.generation.pk, language=language)]
         assert words in frame.data["html"]
         assert alien not in frame.data["html"]
+
+
+def test_failure_is_told_in_the_readers_language_and_in_its_own_words_where_there_is_none() -> None:
+    lost = Generation(error_code="worker_lost", error_message="Three workers were lost.")
+    other = Generation(error_code="of_tomorrow", error_message="Something new.")
+    assert (sentence_of(lost), sentence_of(other)) == ("Three workers were lost.", "Something new.")
+    with translation.override("de"):
+        assert (sentence_of(lost), sentence_of(other)) == (
+            "Der Worker ging beim Schreiben dieser Antwort verloren.",
+            "Something new.",
+        )

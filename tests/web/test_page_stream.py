@@ -89,6 +89,17 @@ async def test_settled_article_leaves_out_what_the_page_shows(
     assert "**bold**" in done["html"]  # the source, to be copied
 
 
+async def test_page_is_told_the_status_in_words(alice: User, sent: actions.Sent, worker: StepWorker) -> None:
+    worker.announce()
+    attempt = worker.claim().start()
+    attempt.progress(512, 2048)
+    async with Stream(alice, sent.generation.pk, after="&as=page") as stream:
+        number = 1
+        while "percent" not in (status := await stream.until("status", number)).data:
+            number += 1
+    assert status.data == {"phase": "reading", "text": "Reading prompt 25 %", "percent": 25}
+
+
 async def test_page_loaded_in_the_middle_shows_what_the_stream_shows(
     alice: User, sent: actions.Sent, worker: StepWorker
 ) -> None:

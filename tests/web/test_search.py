@@ -241,7 +241,7 @@ def test_what_was_there_before_search_is_indexed_by_the_migration(alice: User) -
 
 
 def test_few_messages_of_several_people_are_found_by_their_owners_alone(transactional_db: None) -> None:
-    _check_corpus(search_corpus.make(1_500, 4), num_queries=40)
+    _check_corpus(search_corpus.make(500, 4), num_queries=20)
 
 
 @pytest.mark.slow

@@ -12,10 +12,11 @@ from django.utils import timezone
 
 from chatsite.accounts.models import User
 from chatsite.chat import actions as chat
-from chatsite.chat import attachments, feedback, recording
+from chatsite.chat import attachments, branches, feedback, recording, sidebar
 from chatsite.chat.models import Attachment, Conversation, Feedback, Generation, Message
 from chatsite.sharing import actions
 from chatsite.sharing.models import Share
+from chatsite.transfer import reading, writing
 from chatsite.transfer.models import Origin
 from tests.web.chat_worker import StepWorker
 
@@ -85,6 +86,37 @@ def test_snapshot_stays_until_it_is_updated_and_the_address_with_it(
     page = Client().get(f"/s/{link.token}/").content.decode()
     assert "later answer" in page
     assert "plugh thought" in page
+
+
+def test_list_marks_what_a_link_shows_as_long_as_it_does(alice: User, bob: User, talked: Conversation) -> None:
+    def marks(user: User) -> list[bool]:
+        return [row.is_shared for row in sidebar.page(user).rows]
+
+    before = sidebar.page(alice).digest
+    link = actions.share(alice, talked.pk, scope="me")
+    assert marks(alice) == [True]
+    assert sidebar.page(alice).digest != before
+    assert "shared by a link" in signed_in(alice).get("/chat/sidebar/", headers={"HX-Request": "true"}).content.decode()
+    Share.objects.filter(pk=link.pk).update(expires_at=timezone.now())
+    assert marks(alice) == [False]
+    Share.objects.filter(pk=link.pk).update(expires_at=None)
+    actions.revoke(alice, link.pk)
+    actions.share(alice, talked.pk, scope="me")
+    assert marks(alice) == [True]
+    actions.revoke(alice, actions.links_of(alice).get().pk)
+    assert marks(alice) == [False]
+
+
+def test_edited_answer_is_shown_as_such(alice: User, talked: Conversation) -> None:
+    told = Message.objects.get(conversation=talked, role=Message.Role.ASSISTANT)
+    link = actions.share(alice, talked.pk, scope="me")
+    assert "edited" not in signed_in(alice).get(f"/s/{link.token}/").content.decode()
+    branches.rewrite(alice, told, "Mine [^1]\n\n[^1]: *note*")
+    link = actions.share(alice, talked.pk, scope="me")
+    assert '<p class="note">edited</p>' in signed_in(alice).get(f"/s/{link.token}/").content.decode()
+    exported = {form: writing.written(reading.record_of(talked), form).decode() for form in ("md", "html")}
+    assert "*edited*" in exported["md"]
+    assert '<p class="dim">edited</p>' in exported["html"]
 
 
 def test_each_scope_opens_for_whom_it_says(alice: User, bob: User, talked: Conversation) -> None:

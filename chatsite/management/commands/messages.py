@@ -22,6 +22,7 @@ KEYWORDS: dict[str, Any] = {
     "_": None,
     "gettext": None,
     "gettext_lazy": None,
+    "gettext_noop": None,
     "ngettext": (1, 2),
     "ngettext_lazy": (1, 2),
     "pgettext": ((1, "c"), 2),
@@ -45,7 +46,7 @@ class Command(BaseCommand):
             told = io.BytesIO()
             write_po(told, catalogue, width=120, omit_header=True, include_lineno=False, sort_output=True)
             path.write_text(header + "\n\n" + told.getvalue().decode().lstrip("\n"), encoding="utf-8")
-            missing = sum(1 for message in catalogue if message.id and not is_complete(message.string))
+            missing = len([message for message in catalogue if message.id and not is_complete(message.string)])
             self.stdout.write(f"{path.relative_to(settings.BASE_DIR)}: {len(catalogue)} texts, {missing} to translate")
 
 
@@ -58,8 +59,8 @@ def catalogue_at(path: Path) -> Catalog:
         return read_po(file, locale=path.parent.parent.name, domain="django")
 
 
-def is_complete(string: str | tuple[str, ...] | list[str]) -> bool:
-    return bool(string) if isinstance(string, str) else bool(string) and all(string)
+def is_complete(string: str | tuple[str, ...] | list[str] | None) -> bool:
+    return all(string) if string and not isinstance(string, str) else bool(string)
 
 
 def extracted(root: Path) -> Catalog:
