@@ -41,12 +41,12 @@ on("pointerover", ({ target }) => {
 on("htmx:beforeSwap", ({ detail: { target, requestConfig: { elt } } }) => {
   if (target.matches(".panel") && !target.contains(elt)) opener = elt;
   room.replaceSync("");
-  if (target.id !== "log") return; // others come between a swap and its settling
+  if (!target.matches("#log, .earlier")) return; // others come between a swap and its settling
   place = null;
   if (elt.dataset.stay === undefined) return;
   const article = elt.closest("article");
   const articles = [...htmx.findAll("#turns > article")];
-  const above = articles[articles.indexOf(article) - 1];
+  const above = article ? articles[articles.indexOf(article) - 1] : articles[0];
   place = { above: above?.id, top: (above || article).getBoundingClientRect().top, step: elt.dataset.stay };
 });
 
@@ -58,7 +58,7 @@ on("htmx:afterSettle", ({ detail: { target } }) => {
     target.scrollIntoView({ block: "nearest" });
   }
   if (target.tagName === "ARTICLE") focus(byId(target.id)?.querySelector(".bar a"));
-  if (target.id !== "log" || !place) return;
+  if (!place || !target.matches("#log, .earlier")) return;
   const above = byId(place.above);
   const next = htmx.find(above ? `#${above.id} ~ article` : "#turns > article");
   if (next) byId("log").scrollTop += (above || next).getBoundingClientRect().top - place.top;

@@ -19,8 +19,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.e2e, pytest.mark.model]
 
 def test_first_visit_from_sign_up_to_a_retried_answer(open_page: Callable[..., Page], live_site: Fleet) -> None:
     """Sign up, send, reload in the middle, see the stored text to the byte, stop the next one, and have it retried."""
-    page = open_page()
-    page.context.clear_cookies()
+    page = open_page(storage_state={"cookies": [], "origins": []})
     sign_up(page)
     send(page, "Tell me a long story about a lighthouse keeper.")
     page.wait_for_selector("article[data-generation]")

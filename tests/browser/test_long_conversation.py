@@ -43,8 +43,7 @@ WATCH_KEYS = """() => {
 @pytest.fixture
 def long_chat(open_page: Callable[..., Page], live_site: Fleet) -> tuple[Page, str]:
     """A page of a new person, and the address of their long conversation."""
-    page = open_page()
-    page.context.clear_cookies()
+    page = open_page(storage_state={"cookies": [], "origins": []})
     name = sign_up(page)
     made = live_site.manage("shell", "-v", "0", "-c", FILL.format(name=name, count=NUM_MESSAGES))
     return page, f"/chat/{made.split()[-1]}/"

@@ -65,6 +65,7 @@ def test_an_edited_question_branches_and_the_arrows_lead_back_and_forth(
     expect(page.locator("article.user [data-act=edit]")).to_be_focused()
     assert page.is_visible("article.user .typed")
     page.keyboard.press("Enter")
+    until(page, lambda: box.evaluate("(box) => box.selectionStart") == len("Say hello."))  # ready for typing
     box.fill("Say goodbye.")
     box.press("Control+Enter")
     page.wait_for_selector("article.user >> text=2 / 2")
