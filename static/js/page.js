@@ -171,7 +171,7 @@ on("htmx:responseError", ({ detail: { xhr: { status } } }) => {
   if (status === 401) return; // on the way to the sign-in
   refuse({ 403: words.stale, 404: words.missing }[status] || words.broken.replace("{n}", status));
 });
-for (const name of ["htmx:sendError", "htmx:timeout"]) on(name, () => refuse(words.unreached));
+for (const name of ["htmx:sendError", "htmx:timeout"]) on(name, ({ target }) => target !== document.body && refuse(words.unreached));
 // Whoever was in what is drawn anew stays near it.
 let place = null;
 on("htmx:beforeSwap", ({ detail: { target, shouldSwap } }) => {

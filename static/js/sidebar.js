@@ -1,9 +1,10 @@
-// The list of conversations: asked for anew at the server's hints; what is in sight is seen; keys of search; its finds.
+// The list of conversations: asked for anew at the server's hints; what is in sight is seen; search.
 // A hidden tab keeps no connection, for a browser has few. Shown again it connects, and the first word there is to look.
 const GATHER_MS = 120;
 const MAX_DELAY_MS = 30000;
 const on = addEventListener;
 const byId = (id) => document.getElementById(id);
+const ajax = (...request) => htmx.ajax(...request).catch(() => {}); // away: it looks again later
 let source = null;
 let timer = 0;
 let failures = 0;
@@ -38,7 +39,7 @@ async function refresh() {
   const { scrollTop, dataset } = rows;
   const count = rows.querySelectorAll(".row").length;
   const url = `/chat/sidebar/?${dataset.list}&count=${count}&digest=${dataset.digest}`;
-  await htmx.ajax("GET", url, { target: "#rows", swap: "outerHTML" });
+  await ajax("GET", url, { target: "#rows", swap: "outerHTML" });
   if (byId("rows") !== rows) byId("rows").scrollTop = scrollTop;
   if (htmx.find("#rows .row.on .unread")) see();
 }
@@ -46,7 +47,7 @@ async function refresh() {
 function see() {
   const open = byId("chat").dataset.conversation;
   if (!open || document.hidden) return;
-  htmx.ajax("POST", `/chat/${open}/arrange/`, { swap: "none", values: { verb: "read" } });
+  ajax("POST", `/chat/${open}/arrange/`, { swap: "none", values: { verb: "read" } });
 }
 
 function find(id) {
