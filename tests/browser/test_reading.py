@@ -4,6 +4,7 @@ costs little while it is written.
 
 from __future__ import annotations
 
+import random
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,7 @@ from chatsite.chat import quoting
 from tests.browser.steps import settled, sign_up, until
 from tests.fleet import Fleet
 from tests.unit.test_markdown import HOSTILE
-from tests.unit.test_markdown_fuzz import HTML, URLS
+from tests.unit.test_markdown_fuzz import HTML, URLS, document
 
 pytestmark = [pytest.mark.browser, pytest.mark.e2e, pytest.mark.model]
 
@@ -80,6 +81,29 @@ def put(site: Fleet, page: Page, answers: Sequence[str]) -> str:
     return f"/chat/{conversation}/"
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_ten_thousand_random_documents_do_nothing(open_page: Callable[..., Page], live_site: Fleet) -> None:
+    """The generator of the renderer's own fuzz test, in a browser: a thousand documents a page."""
+    page = open_page()
+    page.add_init_script(WITNESS)
+    faults: list[str] = []
+    page.on("dialog", lambda dialog: faults.append(dialog.message) or dialog.dismiss())
+    page.on("request", lambda request: faults.append(request.url) if is_outside(request.url, live_site) else None)
+    for begin in range(0, 10_000, 1_000):
+        rng = random.Random(begin)
+        answers = ["\n\n".join(document(rng) for _ in range(25)) for _ in range(40)]
+        page.goto(put(live_site, page, answers) + "?all=1")
+        assert page.locator("article.bot .body").count() == len(answers)
+        assert page.evaluate("window.seen") == []
+        assert faults == []
+        assert page.locator(".body :is(script, img, iframe, svg, style, form, object, link, input)").count() == 0
+
+
+def is_outside(url: str, site: Fleet) -> bool:
+    return not url.startswith((site.url, "data:"))
+
+
 def test_hostile_answers_do_nothing(open_page: Callable[..., Page], live_site: Fleet) -> None:
     """No dialog, no report of the content policy, no request to anywhere else, whatever is clicked on the way."""
     page = open_page()
@@ -106,7 +130,7 @@ def test_hostile_answers_do_nothing(open_page: Callable[..., Page], live_site: F
         link.click()
     assert page.evaluate("window.seen") == []
     assert dialogs == []
-    assert [url for url in requests if not url.startswith((live_site.url, "data:"))] == []
+    assert [url for url in requests if is_outside(url, live_site)] == []
     assert page.locator(".body :is(script, img, iframe, svg, style, form, object, link, input)").count() == 0
     assert page.locator(".body a.image").first.inner_text().endswith("(image at evil.example)")
 
