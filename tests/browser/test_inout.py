@@ -195,6 +195,8 @@ def test_temporary_chat_answers_and_is_gone_after_a_reload(open_page: Callable[.
     settled(page)
     send(page, "Again.")
     until(page, lambda: page.locator("article.user").count() == 2)
+    page.wait_for_selector("article[data-generation] .stop")
+    page.wait_for_timeout(300)
     page.keyboard.press("Escape")
     settled(page, 2)
     with page.expect_download() as download:

@@ -43,7 +43,7 @@ def test_the_model_goes_on_behind_what_was_said(store: Store, make_worker: MakeW
     check_whole(log)
     assert text_of(log) == ("", CONTENT)
     first = next(event for event in log.events if event.kind is EventKind.DELTA)
-    assert first.deltas[0].text == given
+    assert first.deltas[0].text.startswith(given), "all of it comes at once, perhaps with more"
     usage = store.finish_of(asked.id).usage
     assert usage.completion_tokens == len(ids(CONTENT)) - len(ids(given))
 

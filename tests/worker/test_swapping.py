@@ -163,7 +163,8 @@ def test_of_two_that_leave_at_once_the_waiting_are_answered(store: Store, swappe
     pair = [swapped({"a": "x"}, name=name, swapping={"find": find}) for name in ("worker-a", "worker-b")]
     asked = store.enter("a")
     orders = [each.order() for each in pair]
-    wait_until(lambda: "waiting" in [each.report(order).state for each, order in zip(pair, orders, strict=True)])
+    told = [(each.orders, order.id) for each, order in zip(pair, orders, strict=True)]
+    wait_until(lambda: any(r is not None and r.state == "waiting" for r in (o.report_of(id_) for o, id_ in told)))
     assert sum(each.num_goes for each in pair) < 2
     for each in pair:
         each.worker.answer()
