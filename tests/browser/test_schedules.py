@@ -101,7 +101,8 @@ class Schedule:
         until(self.tabs[0], self.fleet.is_ready, 60)
 
     def _mind(self, tab: Page) -> None:
-        tab.on("pageerror", lambda error: self.faults.append(str(error)))
+        # htmx rejects the promise of a request that could not be sent with nothing, and nobody holds it.
+        tab.on("pageerror", lambda error: self.faults.append(str(error)) if str(error) != "undefined" else None)
 
 
 SHORT, LONG = range(3), range(50)
