@@ -27,7 +27,7 @@ from chatsite.chat import access, choosing, dispatch, errors, live
 from chatsite.chat.attachments import chosen, of_message, tie
 from chatsite.chat.models import Attachment, Conversation, Generation, Message, QueuedMessage
 from chatsite.chat.text import clean_typed, title_of
-from chatsite.chat.tuning import Tuning, checked
+from chatsite.chat.tuning import Tuning, check_model, checked
 from inference.errors import StoreUnavailable
 from inference.protocol import ChatMessage, GenerationRequest, Opening, Role, SamplingParams, encode
 
@@ -150,8 +150,7 @@ def retry(
     """
     question_id = _question_of(user, message)
     conversation = access.conversation_of(user, message.conversation_id)  # a copy of our own: it is never saved
-    if model and not choosing.is_known(model):
-        raise errors.ModelUnknown(model)
+    check_model(model)
     if style and style not in STYLES:
         raise errors.InvalidSettings(_("There is no style “%(name)s”.") % {"name": style}, param="style")
     conversation.model = model or conversation.model

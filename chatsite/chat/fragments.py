@@ -120,6 +120,10 @@ def shown(message: Message, siblings: Siblings | None = None) -> Shown:
 
 def shown_path(conversation: Conversation, path: Sequence[Message]) -> list[Shown]:
     """The messages of `path` as they are now, each with its siblings."""
+    return _shown_path(conversation, path, first_seen(conversation))
+
+
+def _shown_path(conversation: Conversation, path: Sequence[Message], first: UUID | None) -> list[Shown]:
     parents = {message.parent_id for message in path}
     children: dict[UUID | None, list[UUID]] = {parent_id: [] for parent_id in parents}
     rows = conversation.messages.order_by("pk").values_list("parent_id", "pk")
@@ -127,7 +131,6 @@ def shown_path(conversation: Conversation, path: Sequence[Message]) -> list[Show
         children[parent_id].append(pk)
     if None in parents:
         children[None] = list(rows.filter(parent_id=None).values_list("pk", flat=True))
-    first = first_seen(conversation)
     return [
         replace(
             shown(message, _siblings(message.pk, children[message.parent_id])),
@@ -140,10 +143,11 @@ def shown_path(conversation: Conversation, path: Sequence[Message]) -> list[Show
 
 def message_html(message: Message, *, with_body: bool = True) -> str:
     """The article of one message as it is now, for a stream's `done`. Its forms rely on the page's script for CSRF."""
-    (turn,) = shown_path(message.conversation, [message])
+    first = first_seen(message.conversation)
+    (turn,) = _shown_path(message.conversation, [message], first)
     if not with_body:
         turn = replace(turn, html=mark_safe(""))
-    context = {"shown": turn, "is_news": True, "first_seen": first_seen(message.conversation)}
+    context = {"shown": turn, "is_news": True, "first_seen": first}
     return render_to_string("chat/_message.html", context)
 
 

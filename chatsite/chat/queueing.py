@@ -79,7 +79,7 @@ def edit(user: User, conversation: Conversation, entry_id: UUID, text: str) -> Q
     conversation = access.conversation_of(user, conversation.pk)
     actions.check_fits(conversation, text, _entry(conversation, entry_id).attachments.order_by("pk"))
     with transaction.atomic():
-        entry = _entry(_lock(user, conversation.pk), entry_id)
+        entry = _entry(access.locked_conversation_of(user, conversation.pk), entry_id)
         entry.content, entry.refusal, entry.try_again_at = text, "", None
         entry.save(update_fields=["content", "refusal", "try_again_at"])
     return entry
@@ -88,7 +88,7 @@ def edit(user: User, conversation: Conversation, entry_id: UUID, text: str) -> Q
 def remove(user: User, conversation: Conversation, entry_id: UUID) -> None:
     """Take a waiting message out; its files are drafts again. Raises QueueMoved, Http404."""
     with transaction.atomic():
-        _entry(_lock(user, conversation.pk), entry_id).delete()
+        _entry(access.locked_conversation_of(user, conversation.pk), entry_id).delete()
 
 
 def send_now(user: User, conversation: Conversation, entry_id: UUID) -> None:
@@ -97,7 +97,7 @@ def send_now(user: User, conversation: Conversation, entry_id: UUID) -> None:
     Raises QueueMoved, Http404.
     """
     with transaction.atomic():
-        conversation = _lock(user, conversation.pk)
+        conversation = access.locked_conversation_of(user, conversation.pk)
         entry = _entry(conversation, entry_id)
         conversation.queued.filter(is_next=True).update(is_next=False)
         conversation.queued.filter(pk=entry.pk).update(is_next=True, refusal="", try_again_at=None)
@@ -183,7 +183,7 @@ def _enqueue(
     drafts = attachments.chosen(user, files)
     actions.check_fits(conversation, text, drafts)  # may take time, so it happens before the lock
     with transaction.atomic():
-        fresh = _lock(user, conversation.pk)
+        fresh = access.locked_conversation_of(user, conversation.pk)
         if key is not None and fresh.messages.filter(idempotency_key=key).exists():
             return None
         if key is not None and (entry := fresh.queued.filter(idempotency_key=key).first()):
@@ -219,12 +219,6 @@ def _put_back(entry: QueuedMessage, refusal: errors.SendRefused) -> None:
     again_at = timezone.now() + datetime.timedelta(seconds=int(seconds)) if seconds else None
     QueuedMessage.objects.filter(pk=entry.pk).update(refusal=refusal.message, try_again_at=again_at)
     log.info("refused from the queue", conversation_id=str(entry.conversation_id), code=refusal.code)
-
-
-def _lock(user: User, conversation_id: UUID) -> Conversation:
-    """The conversation as it is now, held until commit: sends wait for it, too."""
-    rows = access.conversations_of(user).select_for_update(no_key=True, of=("self",))
-    return access.only(rows, conversation_id)
 
 
 def _entry(conversation: Conversation, entry_id: UUID) -> QueuedMessage:
