@@ -11,6 +11,7 @@ from django.contrib.auth.models import AbstractUser
 from django.db import models
 
 KEY_PREFIX = "sf_"
+SCOPES = ("chat", "models")  # POST /v1/chat/completions; GET /v1/models
 SHOWN_CHARS = 11  # of a key, enough to tell one's own keys apart
 
 
@@ -35,6 +36,13 @@ class ApiKey(models.Model):
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
+    # Of the database too: a web process of the version before makes keys without it.
+    scopes = models.CharField(
+        max_length=200,
+        default=" ".join(SCOPES),
+        db_default=" ".join(SCOPES),
+        help_text="What it may do: words of SCOPES, a space between them.",
+    )
 
     class Meta:
         verbose_name = "API key"

@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from chatsite.accounts.models import new_id
+from chatsite.accounts.models import ApiKey, new_id
 from chatsite.chat.models.conversation import Conversation
 from chatsite.chat.models.message import Message
 
@@ -36,11 +36,17 @@ class Generation(models.Model):
     conversation = models.ForeignKey(
         Conversation, null=True, blank=True, on_delete=models.CASCADE, related_name="title_generations"
     )
+    api_key = models.ForeignKey(
+        ApiKey, null=True, blank=True, on_delete=models.SET_NULL, related_name="generations", help_text="That asked."
+    )
     source = models.CharField(max_length=9, choices=Source.choices, default=Source.CHAT)
     model = models.CharField(max_length=100)
     status = models.CharField(max_length=8, choices=Status.choices, default=Status.ACTIVE)
     stop_requested = models.BooleanField(default=False)
     request = models.TextField(blank=True, editable=False, help_text="GenerationRequest as JSON, while active.")
+    reserved_tokens = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="What it may cost at most, held back from quotas while active."
+    )
     finish_reason = models.CharField(max_length=16, blank=True)
     # Of the database too: a web process of the version before makes rows without it.
     cut = models.CharField(

@@ -1,0 +1,76 @@
+"""What was done to accounts and rules: by whom, to whom, when, from where. Written once; never changed by anybody.
+
+Rows outlive whom they tell of: when an account goes, its columns are emptied and a pseudonym takes the place of its
+name. A trigger in Postgres (first migration) refuses every other change, and every deletion of what is younger than
+`MIN_DAYS`, whoever asks. No row quotes what anybody wrote in a conversation.
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+from chatsite.accounts.models import new_id
+
+MIN_DAYS = 90  # no rule lets entries go sooner; the trigger knows the same number
+NAME_CHARS = 150
+TARGET_CHARS = 200
+
+
+class Action(models.TextChoices):
+    """The vocabulary: what can stand in the log."""
+
+    SIGNED_IN = "account.signed_in", "signed in"
+    SIGN_IN_FAILED = "account.sign_in_failed", "failed to sign in"
+    SIGNED_OUT = "account.signed_out", "signed out"
+    CREATED = "account.created", "account created"
+    CHANGED = "account.changed", "account changed"
+    DELETED = "account.deleted", "account deleted"
+    PASSWORD = "account.password", "password changed"
+    EMAIL = "account.email", "e-mail address changed"
+    CONNECTED = "account.connected", "outside sign-in connected"
+    DISCONNECTED = "account.disconnected", "outside sign-in disconnected"
+    FACTOR_ADDED = "factor.added", "second factor added"
+    FACTOR_REMOVED = "factor.removed", "second factor removed"
+    FACTOR_RESET = "factor.reset", "recovery codes made anew"
+    SESSION_ENDED = "session.ended", "session ended"
+    KEY_CREATED = "key.created", "API key made"
+    KEY_REVOKED = "key.revoked", "API key revoked"
+    GROUP_CHANGED = "group.changed", "group changed"
+    RULES_CHANGED = "rules.changed", "rules changed"
+    DATA_EXPORTED = "data.exported", "own data exported"
+    LINK_CREATED = "link.created", "conversation shared by link"
+    LINK_REVOKED = "link.revoked", "shared link revoked"
+    TRANSCRIPT_OPENED = "review.opened", "conversation of another opened"
+    CONVERSATIONS_DELETED = "retention.deleted", "conversations deleted by age"
+    RECORDS_CHANGED = "admin.changed", "records changed in the admin"
+
+
+class AuditEntry(models.Model):
+    """`actor` did `action`, to `subject` where it concerns another person; empty: the site itself, or nobody known."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    at = models.DateTimeField(auto_now_add=True)
+    action = models.CharField(max_length=40, choices=Action.choices)
+    actor = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="audited_deeds"
+    )
+    actor_name = models.CharField(max_length=NAME_CHARS, blank=True)
+    subject = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="audited")
+    subject_name = models.CharField(max_length=NAME_CHARS, blank=True)
+    target = models.CharField(max_length=TARGET_CHARS, blank=True, help_text="What it was done to: a key, a group.")
+    detail = models.JSONField(default=dict, blank=True, help_text="What changed, never with a secret or a text.")
+    ip = models.GenericIPAddressField(null=True)
+
+    class Meta:
+        ordering = ("-id",)
+        verbose_name_plural = "audit entries"
+        default_permissions = ("view",)
+        indexes = [
+            models.Index(fields=("action", "-at")),
+            models.Index(fields=("actor", "-at")),
+            models.Index(fields=("subject", "-at")),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.id}"

@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class UsageConfig(AppConfig):
+    name = "chatsite.usage"
+    default_auto_field = "django.db.models.BigAutoField"
