@@ -1,4 +1,4 @@
-"""The message box in a real browser: settings, queue, "/" menu, prompts, keys, drafts, and long pastes."""
+"""The message box in a real browser: settings, queue, drafts, ideas, and long pastes."""
 
 from __future__ import annotations
 
@@ -93,96 +93,6 @@ def test_queue_waits_after_a_stop_until_it_is_sent_on(open_page: Callable[..., P
     assert page.locator("article.user").last.locator(".typed").inner_text() == "Better words"
     page.keyboard.press("Escape")
     settled(page, 2)
-
-
-def test_menu_by_keyboard_sets_and_runs_and_unknown_words_are_text(open_page: Callable[..., Page]) -> None:
-    page = open_page()
-    short(page)
-    page.focus("#text")
-    page.keyboard.type("/")
-    assert page.get_attribute("#text", "aria-controls") == "command-list"
-    assert page.get_attribute("#text", "aria-activedescendant") == "cmd-new"
-    page.keyboard.press("ArrowUp")
-    assert page.get_attribute("#text", "aria-activedescendant") == "cmd-help"
-    page.keyboard.type("no")
-    assert page.locator("#commands [role=option]:visible").count() == 1
-    page.keyboard.press("Tab")
-    assert page.input_value("#text") == ""
-    assert page.input_value("#tune [name=thinking]") == "off"
-    page.keyboard.type("/sys")
-    page.keyboard.press("Enter")
-    assert page.input_value("#text") == "/system "
-    page.keyboard.type("Be brief.")
-    page.keyboard.press("Enter")
-    assert page.input_value("#tune [name=system_prompt]") == "Be brief."
-    page.keyboard.type("/model nosuch")
-    page.keyboard.press("Enter")
-    page.wait_for_selector("#refusal .err >> text=No model of this name")
-    page.fill("#text", "")
-    page.keyboard.type("/")
-    page.keyboard.press("Escape")
-    assert not page.is_visible("#commands")
-    page.fill("#text", "")
-    page.keyboard.type("/unknown")
-    assert page.is_visible("#commands .none")
-    page.keyboard.press("Enter")
-    settled(page)
-    assert page.locator("article.user .typed").inner_text() == "/unknown"
-    page.keyboard.type("/think")
-    page.keyboard.press("Enter")
-    page.wait_for_selector("#tune .state >> text=thinks")
-    page.keyboard.type("/help")
-    page.keyboard.press("Enter")
-    assert page.is_visible("#help")
-    page.keyboard.press("Escape")
-    page.keyboard.type("/clear")
-    page.keyboard.press("Enter")
-    page.wait_for_selector("#empty")
-    assert page.locator("#rows .row").count() == 1
-
-
-def test_prompt_of_ones_own_asks_for_its_blanks_and_fills_the_box(open_page: Callable[..., Page]) -> None:
-    page = open_page()
-    page.goto("/prompts/new/")
-    page.fill("[name=name]", "mail")
-    page.fill("[name=text]", "Write to {{who|Ann}} about {{what}}.")
-    page.click("main button.primary")
-    page.goto("/")
-    page.type("#text", "/mai")
-    page.wait_for_selector("#commands [data-name=mail]")
-    page.keyboard.press("Enter")
-    page.wait_for_selector("#prompt form")
-    assert page.input_value("#prompt [name=who]") == "Ann"
-    page.fill("#prompt [name=what]", "<b>tea</b>\nand cake")
-    page.click("#prompt .primary")
-    until(page, lambda: page.input_value("#text") == "Write to Ann about <b>tea</b>\nand cake.")
-    assert not page.is_visible("#prompt")
-
-
-def test_keys_work_and_can_be_switched_off(open_page: Callable[..., Page]) -> None:
-    page = open_page(viewport={"width": 1200, "height": 800})
-    page.keyboard.press("Control+/")
-    assert page.is_visible("#help")
-    page.keyboard.press("Escape")
-    page.keyboard.press("Control+k")
-    assert page.evaluate("document.activeElement.id") == "search"
-    page.keyboard.press("Shift+Escape")
-    assert page.evaluate("document.activeElement.id") == "text"
-    page.keyboard.press("Control+b")
-    assert not page.is_visible("#rail")
-    page.keyboard.press("Control+b")
-    assert page.is_visible("#rail")
-    page.keyboard.press("Control+.")
-    assert page.is_visible("#tune .sheet")
-    page.keyboard.press("Escape")
-    page.click(".keys")
-    page.click("#keys-on")
-    page.keyboard.press("Escape")
-    page.keyboard.press("Control+k")
-    assert page.evaluate("document.activeElement.id") != "search"
-    page.reload()
-    page.keyboard.press("Control+/")
-    assert not page.is_visible("#help")
 
 
 def test_page_works_where_the_browser_stores_nothing(open_page: Callable[..., Page]) -> None:

@@ -190,13 +190,11 @@ def test_temporary_chat_answers_and_is_gone_after_a_reload(open_page: Callable[.
     page.wait_for_selector("main.temporary")
     send(page, "Say xyzzyplugh in one word.")
     page.wait_for_selector("article[data-generation]")
-    page.wait_for_timeout(300)
     page.keyboard.press("Escape")
     settled(page)
     send(page, "Again.")
     until(page, lambda: page.locator("article.user").count() == 2)
     page.wait_for_selector("article[data-generation] .stop")
-    page.wait_for_timeout(300)
     page.keyboard.press("Escape")
     settled(page, 2)
     with page.expect_download() as download:
