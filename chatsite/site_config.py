@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from inference.config import Environment
+from inference.errors import ConfigError
+
+TOOLS = ("python", "time", "search_chats")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +42,8 @@ class SiteConfig:
     max_pdf_pages: int = 500
     max_pdf_seconds: int = 20  # for reading one PDF
     max_import_bytes: int = 64 * 1024 * 1024  # of one file of conversations, as it comes and unpacked
+    tools: tuple[str, ...] = TOOLS  # that chats may switch on; none: no switch is shown
+    max_tool_seconds: int = 10  # of one call
     share_anyone: bool = True  # False: a link is of use to people signed in alone
     metrics_token: str = ""  # bearer token of /metrics; "" = loopback alone may read it
 
@@ -78,6 +83,18 @@ def load(env: Mapping[str, str]) -> SiteConfig:
         max_pdf_pages=e.integer("MAX_PDF_PAGES", d.max_pdf_pages, low=1, high=100_000),
         max_pdf_seconds=e.integer("MAX_PDF_SECONDS", d.max_pdf_seconds, low=1, high=600),
         max_import_bytes=e.integer("MAX_IMPORT_BYTES", d.max_import_bytes, low=1_024, high=1_073_741_824),
+        tools=_tools(e),
+        max_tool_seconds=e.integer("MAX_TOOL_SECONDS", d.max_tool_seconds, low=1, high=600),
         share_anyone=e.flag("SHARE_ANYONE", d.share_anyone),
         metrics_token=e.text("METRICS_TOKEN", d.metrics_token),
     )
+
+
+def _tools(e: Environment) -> tuple[str, ...]:
+    names = e.words("TOOLS", TOOLS)
+    if names == ("none",):
+        return ()
+    for name in names:
+        if name not in TOOLS:
+            raise ConfigError(f"TOOLS names {name!r}; there are {', '.join(TOOLS)}, or none.")
+    return names

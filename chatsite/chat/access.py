@@ -12,7 +12,7 @@ from uuid import UUID
 from django.conf import settings
 from django.contrib.auth import get_user
 from django.db import connection
-from django.db.models import Model, Prefetch, QuerySet
+from django.db.models import Model, Prefetch, Q, QuerySet
 from django.http import Http404, HttpRequest
 from django.utils.module_loading import import_string
 
@@ -62,6 +62,22 @@ def generation_of(user: User, generation_id: UUID | str) -> Generation:
 def active_generations_of(conversation: Conversation) -> QuerySet[Generation]:
     """Those still being written in a conversation that was fetched here."""
     return Generation.objects.filter(message__conversation=conversation, status=Generation.Status.ACTIVE)
+
+
+def is_answering(conversation: Conversation) -> bool:
+    """Whether an answer is being written in it, or the tools it called are at work and it will go on."""
+    return active_generations_of(conversation).exists() or is_calling(conversation)
+
+
+def is_calling(conversation: Conversation) -> bool:
+    """Whether tools are at work for an answer of it."""
+    return Message.objects.filter(conversation=conversation, calling_since__isnull=False).exists()
+
+
+def unfinished_generations_of(conversation: Conversation) -> QuerySet[Generation]:
+    """Those that `stop` can end: being written, or waiting for the tools they called."""
+    unfinished = Q(status=Generation.Status.ACTIVE) | Q(message__calling_since__isnull=False)
+    return Generation.objects.filter(unfinished, message__conversation=conversation)
 
 
 def path_of(conversation: Conversation, leaf_id: UUID | None = None) -> list[Message]:

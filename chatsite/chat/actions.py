@@ -175,6 +175,26 @@ def resume(user: User, message: Message) -> Sent:
     return _answer_again(user, answer.conversation, answer.parent_id, MODEL_SAMPLING, opening)
 
 
+def answer_after_calls(user: User, message: Message) -> Sent:
+    """Have the model go on below an answer whose calls have their results. It leaves its wait in the same transaction.
+
+    Raises:
+        SendRefused: as for `send_message`; the answer still waits.
+        Http404: the message is not this user's, no longer there, or waits no more.
+    """
+    conversation = access.conversation_of(user, message.conversation_id)  # a copy of our own: it is never saved
+    conversation.model = Generation.objects.values_list("model", flat=True).get(message=message)
+    path = access.path_of(conversation, message.pk)
+    turns = dispatch.messages_for(path, conversation.system_prompt)
+    request = _request(conversation, turns, MODEL_SAMPLING)
+    with transaction.atomic():
+        fresh = _lock(user, conversation)
+        if not fresh.messages.filter(pk=message.pk, calling_since__isnull=False).update(calling_since=None):
+            raise Http404("There is nothing here.")
+        _check_room(user, fresh, request.model)
+        return _answer(user, fresh, path[-1], request, is_shown=fresh.leaf_id == message.pk)
+
+
 def stop(user: User, generation: Generation) -> None:
     """Ask for the end of an answer, in whatever phase it is. Ended already: nothing happens.
 
@@ -329,13 +349,16 @@ def _send_first(
         conversation = fresh
 
 
-def _answer(user: User, conversation: Conversation, message: Message, request: GenerationRequest) -> Sent:
+def _answer(
+    user: User, conversation: Conversation, message: Message, request: GenerationRequest, *, is_shown: bool = True
+) -> Sent:
     """Rows of the answer to `message`, inside the caller's transaction; Redis hears of it after the commit."""
     answer = Message.objects.create(conversation=conversation, parent=message, role=Message.Role.ASSISTANT)
     generation = Generation.objects.create(
         pk=request.id, user=user, message=answer, model=request.model, request=encode(request).decode()
     )
-    conversation.leaf = answer
+    if is_shown:
+        conversation.leaf = answer
     conversation.updated_at = timezone.now()
     if not conversation.title:
         conversation.title = title_of(message.content)
@@ -362,7 +385,7 @@ def _lock(user: User, conversation: Conversation) -> Conversation:
 
 def _check_room(user: User, conversation: Conversation, model: str) -> None:
     site = settings.SMOLFLEET
-    if access.active_generations_of(conversation).exists():
+    if access.is_answering(conversation):
         raise errors.AnswerRunning
     if (num_active := limits.num_active(user)) >= site.max_active_per_user:
         raise errors.TooManyActive(num_active=num_active, max_active=site.max_active_per_user)

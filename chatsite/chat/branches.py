@@ -21,7 +21,17 @@ from chatsite.chat.text import ELLIPSIS, clean_typed
 
 log = structlog.get_logger(__name__)
 
-COPIED = ("model", "system_prompt", "thinking", "thinking_budget", "temperature", "top_p", "max_tokens", "is_title_own")
+COPIED = (
+    "model",
+    "system_prompt",
+    "thinking",
+    "tools",
+    "thinking_budget",
+    "temperature",
+    "top_p",
+    "max_tokens",
+    "is_title_own",
+)
 
 
 def rewrite(user: User, answer: Message, text: str) -> Message:
@@ -74,7 +84,7 @@ def remove(user: User, message: Message, *, num_expected: int | None = None) -> 
         conversation = access.locked_conversation_of(user, message.conversation_id)
         message = access.message_of(user, message.pk)
         doomed = access.subtree_of(conversation, message.pk)
-        if access.active_generations_of(conversation).filter(message__in=list(doomed)).exists():
+        if access.unfinished_generations_of(conversation).filter(message__in=list(doomed)).exists():
             raise errors.AnswerRunning
         if num_expected is not None and len(doomed) > num_expected:
             raise errors.BranchGrew(num_messages=len(doomed))
@@ -115,7 +125,7 @@ def fork(user: User, message: Message) -> Conversation:
         copies: list[Message] = []
         for found in kept:
             parent = copies[-1] if copies else None
-            words = {name: getattr(found, name) for name in ("role", "content", "reasoning", "edited_at")}
+            words = {name: getattr(found, name) for name in ("role", "content", "reasoning", "calls", "edited_at")}
             copies.append(Message(conversation=fresh, parent=parent, **words))
         Message.objects.bulk_create(copies)
         for found, copy in zip(kept, copies, strict=True):

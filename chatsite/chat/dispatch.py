@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -22,6 +22,7 @@ from chatsite.accounts.models import new_id
 from chatsite.chat import documents, notices
 from chatsite.chat.errors import InvalidSettings, PromptTooLong
 from chatsite.chat.models import Attachment, Conversation, Generation, Message
+from chatsite.chat.tools import catalog
 from inference import errors
 from inference.client import InferenceClient
 from inference.protocol import (
@@ -31,6 +32,7 @@ from inference.protocol import (
     Opening,
     Role,
     SamplingParams,
+    ToolCall,
     WorkerCard,
     decode,
 )
@@ -40,6 +42,7 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
+MAX_ROUNDS = 6  # of calls for one question; after them the model must answer
 AWAY_SECONDS = 2.0  # after Redis could not be reached a send leaves it alone for so long; the sweeper makes up for it
 
 
@@ -92,13 +95,25 @@ def messages_for(path: Iterable[Message], system_prompt: str = "") -> tuple[Chat
     turns = [ChatMessage(role=Role.SYSTEM, content=system_prompt)] if system_prompt.strip() else []
     kept = [message for message in path if is_for_the_model(message)]
     files = _files_of(kept)
-    turns += [ChatMessage(role=Role(m.role), content="".join((*files.get(m.pk, ()), m.content))) for m in kept]
+    for message in kept:
+        turns += turns_of(message, "".join(files.get(message.pk, ())))
     return tuple(turns)
+
+
+def turns_of(message: Message, files: str = "") -> list[ChatMessage]:
+    """One message as the model reads it: an answer that called tools is followed by their results."""
+    calls = message.calls or []
+    made = tuple(ToolCall(call["id"], call["name"], call["arguments"]) for call in calls)
+    said = ChatMessage(role=Role(message.role), content=files + message.content, tool_calls=made)
+    results = [ChatMessage(role=Role.TOOL, content=call["result"], tool_call_id=call["id"]) for call in calls]
+    return [said, *results]
 
 
 def is_for_the_model(message: Message) -> bool:
     """Whether it is part of what the model reads; `message` carries its generation."""
-    if not message.content.strip():
+    if message.calls and any(call.get("result") is None for call in message.calls):
+        return False
+    if not message.content.strip() and not message.calls:
         return False
     if message.role == Message.Role.USER or message.edited_at:
         return True  # what a person wrote
@@ -156,6 +171,7 @@ def request_for(
         PromptTooLong: it does not fit that model's context; both numbers are in it.
         InvalidSettings: a sampling value is out of range, or the model's template refuses these messages.
     """
+    tools = catalog.specs() if conversation.tools and opening is None else ()
     sampling = sampling.over(sampling_of(conversation))
     cap = settings.SMOLFLEET.max_completion_tokens
     capped = SamplingParams(max_tokens=min(sampling.max_tokens or cap, cap)).over(sampling)
@@ -167,6 +183,8 @@ def request_for(
         messages=messages,
         # is_system_shared stays False: the only system prompts there are, are people's own.
         thinking=conversation.thinking,
+        tools=tools,
+        tool_choice="auto" if num_rounds(messages) < MAX_ROUNDS else "none",
         sampling=capped,
         opening=opening,
         date=conversation.prompt_date.isoformat(),
@@ -181,6 +199,16 @@ def request_for(
     except (errors.ModelNotServed, errors.StoreUnavailable):
         return request  # nobody to ask; it waits, and the worker counts again
     return msgspec.structs.replace(request, prompt_tokens=checked.num_tokens)
+
+
+def num_rounds(turns: Sequence[ChatMessage]) -> int:
+    """How often the model has called tools since the last question."""
+    rounds = 0
+    for turn in reversed(turns):
+        if turn.role is Role.USER:
+            break
+        rounds += bool(turn.tool_calls)
+    return rounds
 
 
 def frozen_request_of(generation: Generation) -> GenerationRequest:

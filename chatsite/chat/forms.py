@@ -26,6 +26,9 @@ class TuningForm(forms.Form):
     thinking = forms.ChoiceField(
         label=_("Thinking"), required=False, choices=[("", _("As the model does")), ("on", _("On")), ("off", _("Off"))]
     )
+    tools = forms.ChoiceField(
+        label=_("Tools"), required=False, choices=[("", _("Off")), ("on", _("On")), ("off", _("Off"))]
+    )
     thinking_budget = forms.IntegerField(label=_("Longest thought"), required=False)
     temperature = forms.FloatField(label=_("Temperature"), required=False)
     top_p = forms.FloatField(label=_("Top-p"), required=False)
@@ -33,6 +36,9 @@ class TuningForm(forms.Form):
 
     def clean_thinking(self) -> bool | None:
         return self.THINKING[self.cleaned_data["thinking"]]
+
+    def clean_tools(self) -> bool:
+        return bool(self.cleaned_data["tools"] == "on")
 
     def tuning(self) -> Tuning:
         """What was sent, checked for its kind alone."""

@@ -12,15 +12,17 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from uuid import UUID
 
+import msgspec
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import get_language, gettext_lazy
 from django.utils.translation import gettext as _
 
-from chatsite.chat import access, dispatch, failures, markdown
+from chatsite.chat import access, calling, dispatch, failures, markdown
 from chatsite.chat.models import Conversation, Generation, Message
 from chatsite.chat.phases import Phase, phase_of
 from chatsite.chat.text import clean
+from chatsite.chat.tools import catalog
 from inference.errors import EventsExpired, StoreUnavailable
 from inference.protocol import Cursor, EventKind, FinishReason, Log, Standing
 
@@ -43,6 +45,17 @@ class Siblings:
     count: int
     before: UUID | None
     after: UUID | None
+
+
+@dataclass(frozen=True)
+class ShownCall:
+    """A call of a tool. `arguments` as the model wrote them, one value to a line; `result` None while it is made."""
+
+    title: str
+    arguments: str
+    result: str | None
+    has_failed: bool
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -96,6 +109,15 @@ class Shown:
         return _rendered(self.reasoning, markdown.scope_of(self.message.pk) + "t")
 
     @property
+    def calls(self) -> list[ShownCall]:
+        """The calls of tools that it ended with."""
+        return shown_calls(self.message)
+
+    @property
+    def is_calling(self) -> bool:
+        return self.message.calling_since is not None
+
+    @property
     def can_go_on(self) -> bool:
         """Whether there is more to say, and something to go on from."""
         has_begun = bool(self.message.content or self.message.reasoning)
@@ -106,6 +128,24 @@ class Shown:
         """The newest line of the reasoning, for the one-line summary."""
         lines = self.reasoning.strip().splitlines()
         return lines[-1].strip()[-120:] if lines else ""
+
+
+def shown_calls(message: Message) -> list[ShownCall]:
+    return [
+        ShownCall(catalog.title_of(call.name), _arguments(call), call.result, call.has_failed, call.seconds)
+        for call in calling.of(message)
+    ]
+
+
+def _arguments(call: calling.Call) -> str:
+    """Code stands on lines of its own; anything else as JSON."""
+    try:
+        values = msgspec.json.decode(call.arguments or "{}", type=dict[str, object])
+    except msgspec.DecodeError:
+        return call.arguments
+    if len(values) == 1 and isinstance(text := next(iter(values.values())), str):
+        return text
+    return msgspec.json.format(msgspec.json.encode(values), indent=2).decode() if values else ""
 
 
 def shown(message: Message, siblings: Siblings | None = None) -> Shown:
@@ -162,7 +202,8 @@ def first_seen(conversation: Conversation) -> UUID | None:
     for index in range(len(path) - 1, -1, -1):
         generation = getattr(path[index], "generation", None)
         if generation is not None and generation.prompt_tokens:
-            seen = [message.pk for message in path[:index] if dispatch.is_for_the_model(message)]
+            before = [message for message in path[:index] if dispatch.is_for_the_model(message)]
+            seen = [message.pk for message in before for _turn in dispatch.turns_of(message)]
             return seen[generation.num_dropped] if 0 < generation.num_dropped < len(seen) else None
     return None
 
@@ -206,6 +247,8 @@ def _phase(log: Log, standing: Standing) -> Phase:
         place = {"position": standing.position, "of": standing.num_waiting, "eta_seconds": standing.eta_seconds}
         return phase_of({"phase": "waiting", **place})
     kinds = {delta.kind for event in log.events for delta in event.deltas}
+    if "tool_call" in kinds:
+        return phase_of({"phase": "calling"})
     if "content" in kinds:
         return phase_of({"phase": "writing"})
     if "reasoning" in kinds:

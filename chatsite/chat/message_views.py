@@ -14,7 +14,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from chatsite.chat import access, actions, branches, fragments, page
+from chatsite.chat import access, actions, branches, calling, fragments, page
 from chatsite.chat.errors import SendRefused
 from chatsite.chat.forms import MessageForm
 from chatsite.chat.models import Message
@@ -34,7 +34,7 @@ def message(request: page.ChatRequest, message_id: uuid.UUID) -> HttpResponse:
 def stop(request: page.ChatRequest, generation_id: uuid.UUID) -> HttpResponse:
     """Ask for the end of an answer. It is shown once it has ended."""
     generation = access.generation_of(request.user, generation_id)
-    actions.stop(request.user, generation)
+    calling.stop(request.user, generation)
     return page.done(request, generation.message)
 
 

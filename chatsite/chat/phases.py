@@ -20,6 +20,7 @@ WORDS = {
     "loading": gettext_lazy("Loading the model"),
     "reading": gettext_lazy("Reading prompt"),
     "thinking": gettext_lazy("Thinking"),
+    "calling": gettext_lazy("Calling a tool"),
     "writing": gettext_lazy("Writing"),
     "recovering": gettext_lazy("The worker was lost; another goes on"),
 }

@@ -22,6 +22,7 @@ MIN_RATE_SECONDS = 0.5
 NUMBERS_SECONDS = 1.0  # a status that differs in numbers alone is told this often
 RATE_CHANGE = 0.1  # and tokens per second only when they changed by this part: nobody sees less, and it costs bytes
 
+PHASES = {"reasoning": "thinking", "tool_call": "calling", "content": "writing"}
 WAITING = ("waiting", "loading", "no_worker", "recovering")
 
 
@@ -78,8 +79,8 @@ class Progress:
                     self._status = self._running("reading", done=event.num_done, total=event.num_total)
                 case EventKind.DELTA:
                     self._has_begun = True
-                    is_thinking = bool(event.deltas) and event.deltas[-1].kind == "reasoning"
-                    self._status = self._running("thinking" if is_thinking else "writing", tokens=self._num_tokens)
+                    phase = PHASES[event.deltas[-1].kind if event.deltas else "content"]
+                    self._status = self._running(phase, tokens=self._num_tokens)
         if "tokens" in self._status:
             self._measure()
 

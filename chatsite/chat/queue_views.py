@@ -56,6 +56,8 @@ def drawn(request: page.ChatRequest, target: Conversation, template: str) -> Htt
     context["is_changed"] = request.method == "POST"
     leaf = request.GET.get("leaf") or request.POST.get("leaf", "")
     path = access.path_ids_of(target)
+    if leaf and (called := _with_calls(target, leaf)):
+        context["called"] = called
     if not leaf or not path or str(path[-1]) == leaf:
         response = render(request, template, {**context, "turns": ()})
         response["HX-Retarget"] = "#queue"
@@ -69,6 +71,15 @@ def drawn(request: page.ChatRequest, target: Conversation, template: str) -> Htt
     response["HX-Retarget"] = "#turns"
     response["HX-Reswap"] = "beforeend"
     return response
+
+
+def _with_calls(target: Conversation, leaf: str) -> fragments.Shown | None:
+    """The last message the page shows, where it is an answer that called tools: their results may have come."""
+    try:
+        message = target.messages.filter(pk=uuid.UUID(leaf), calls__isnull=False).select_related("generation").first()
+    except ValueError:
+        return None
+    return fragments.shown(message) if message else None
 
 
 def _changed(

@@ -21,7 +21,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from chatsite.accounts.models import User
-from chatsite.chat import access, actions, attachments, errors
+from chatsite.chat import access, actions, attachments, calling, errors
 from chatsite.chat.models import Conversation, Generation, Message, QueuedMessage
 
 log = structlog.get_logger(__name__)
@@ -35,11 +35,13 @@ HOLDING = (Generation.Status.STOPPED, Generation.Status.FAILED)
 
 @dataclass(frozen=True)
 class Queue:
-    """As it is shown. `why` says what it waits for, where that is a person; `is_moving`: it is about to be sent."""
+    """As it is shown. `why` says what it waits for, where that is a person; `is_moving`: it is about to be sent;
+    `is_calling`: tools are at work, and the answer goes on by itself."""
 
     entries: Sequence[QueuedMessage]
     why: str = ""
     is_moving: bool = False
+    is_calling: bool = False
 
 
 def say(
@@ -63,7 +65,7 @@ def say(
         try:
             return actions.send_message(user, conversation, text, idempotency_key=idempotency_key, attachments=files)
         except (errors.AnswerRunning, errors.QueueMoved):
-            if not access.active_generations_of(conversation).exists() and not conversation.queued.exists():
+            if not access.is_answering(conversation) and not conversation.queued.exists():
                 raise  # it has ended meanwhile: the sender may press again
 
 
@@ -101,14 +103,16 @@ def send_now(user: User, conversation: Conversation, entry_id: UUID) -> None:
         entry = _entry(conversation, entry_id)
         conversation.queued.filter(is_next=True).update(is_next=False)
         conversation.queued.filter(pk=entry.pk).update(is_next=True, refusal="", try_again_at=None)
-        for generation in access.active_generations_of(conversation):
-            actions.stop(user, generation)
+        for generation in access.unfinished_generations_of(conversation):
+            calling.stop(user, generation)
     advance(conversation.pk)
 
 
 def queue_of(conversation: Conversation) -> Queue:
     """The queue of a conversation that was fetched through `access`."""
     entries = list(conversation.queued.annotate(num_files=Count("attachments")))
+    if access.is_calling(conversation):
+        return Queue(entries, is_calling=True)
     if not entries or access.active_generations_of(conversation).exists():
         return Queue(entries)
     head, status = entries[0], _status_of_last(conversation)
@@ -159,8 +163,10 @@ def due() -> list[UUID]:
     heads = QueuedMessage.objects.order_by("conversation_id", "-is_next", "pk").distinct("conversation_id")
     active = Generation.objects.filter(message__conversation=OuterRef("conversation"), status=Generation.Status.ACTIVE)
     held = Generation.objects.filter(message=OuterRef("conversation__leaf"), status__in=HOLDING)
+    calling = Message.objects.filter(conversation=OuterRef("conversation"), calling_since__isnull=False)
     rows = QueuedMessage.objects.filter(
         ~Exists(active),
+        ~Exists(calling),
         Q(is_next=True) | ~Exists(held),
         Q(refusal="") | Q(try_again_at__lte=timezone.now()),
         pk__in=heads.values("pk"),
@@ -173,7 +179,7 @@ def _enqueue(
     user: User, conversation: Conversation, text: str, key: UUID | None, files: list[UUID | str]
 ) -> QueuedMessage | None:
     """The entry this press makes or has made; None when the message need not wait."""
-    if not conversation.queued.exists() and not access.active_generations_of(conversation).exists():
+    if not conversation.queued.exists() and not access.is_answering(conversation):
         return None
     if key is not None and conversation.messages.filter(idempotency_key=key).exists():
         return None
@@ -188,7 +194,7 @@ def _enqueue(
             return None
         if key is not None and (entry := fresh.queued.filter(idempotency_key=key).first()):
             return entry
-        if not (access.active_generations_of(fresh).exists() or _head(fresh)):
+        if not (access.is_answering(fresh) or _head(fresh)):
             return None
         if fresh.queued.count() >= MAX_QUEUED:
             raise errors.QueueFull(max_queued=MAX_QUEUED)
@@ -204,7 +210,7 @@ def _head(conversation: Conversation) -> QueuedMessage | None:
         return None
     if head.refusal and (head.try_again_at is None or head.try_again_at > timezone.now()):
         return None
-    if access.active_generations_of(conversation).exists():
+    if access.is_answering(conversation):
         return None
     return head if head.is_next or _status_of_last(conversation) not in HOLDING else None
 

@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models import Case, Value, When
 from django.utils import timezone
 
-from chatsite.chat import dispatch, live, titles
+from chatsite.chat import calling, dispatch, live, titles
 from chatsite.chat.models import Generation, Message
 from chatsite.chat.text import clean
 from inference.errors import EventsExpired
@@ -59,8 +59,12 @@ def end_from_log(generation_id: UUID, found: Log, finish: Finish) -> bool:
     content, reasoning = clean(found.text("content")), clean(found.text("reasoning"))
     with transaction.atomic():
         if _end(generation_id, finish, content):
-            Message.objects.filter(generation__pk=generation_id).update(content=content, reasoning=reasoning)
-            live.answer_ended(generation_id)
+            calls = calling.begun(found.tool_calls) if finish.reason is FinishReason.TOOL_CALLS else None
+            since = timezone.now() if calls else None
+            answer = Message.objects.filter(generation__pk=generation_id)
+            is_calling = answer.update(content=content, reasoning=reasoning, calls=calls, calling_since=since) and calls
+            if not is_calling:  # else it goes on: nobody need look yet
+                live.answer_ended(generation_id)
             titled = Generation.objects.filter(pk=generation_id, source=Generation.Source.TITLE).first()
             if titled is not None and titles.take(titled, content) and titled.conversation_id is not None:
                 live.tell(titled.user_id, titled.conversation_id, live.Change.NAMED)

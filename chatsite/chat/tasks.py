@@ -17,7 +17,7 @@ from celery import shared_task
 from django.db import DatabaseError, connection
 from django.utils import timezone
 
-from chatsite.chat import attachments, dispatch, queueing, recording, temporary
+from chatsite.chat import attachments, calling, dispatch, queueing, recording, temporary
 from chatsite.chat.models import Generation
 from chatsite.chat.moving import GoneModels
 from inference.client import Swept
@@ -42,9 +42,16 @@ _gone_models = GoneModels()
 def record(generation_id: str) -> None:
     try:
         if recording.record(UUID(generation_id)):
+            calling.go_on_after(UUID(generation_id))
             queueing.advance_after(UUID(generation_id))
     except StoreUnavailable:
         log.warning("record left to the sweeper", generation_id=generation_id)
+
+
+@shared_task(name="chat.call", ignore_result=True)  # type: ignore[untyped-decorator]
+def call(message_id: str) -> None:
+    """Make the calls of an answer that is still waiting for them."""
+    calling.go_on(UUID(message_id))
 
 
 @shared_task(name="chat.sweep_drafts", ignore_result=True)  # type: ignore[untyped-decorator]
@@ -64,6 +71,7 @@ def sweep() -> None:
                 _sweep_rows(_active_rows(), _sweep_active, deadline)
                 _sweep_rows(_ended_rows(), _sweep_ended, deadline)
                 temporary.sweep()
+                _sweep_rows(calling.due(), _sweep_calls, deadline)
                 _sweep_rows(queueing.due(), queueing.advance, deadline)
     except StoreUnavailable:
         log.warning("sweep ended: redis is away")
@@ -80,6 +88,11 @@ def _sweep_rows(ids: list[UUID], sweep_one: Callable[[UUID], None], deadline: fl
             raise  # the next row would fare no better
         except Exception:
             log.exception("sweep of one row failed", sweep=sweep_one.__name__, pk=str(pk))
+
+
+def _sweep_calls(message_id: UUID) -> None:
+    """By a task: tools take their time, and the sweep must not wait for them."""
+    call.delay(str(message_id))
 
 
 def _active_rows() -> list[UUID]:

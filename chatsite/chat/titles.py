@@ -38,7 +38,7 @@ def ask_for(generation_id: UUID) -> None:
             pk=generation_id,
             source=Generation.Source.CHAT,
             status=Generation.Status.DONE,
-            message__parent__parent=None,
+            message__calls__isnull=True,
             message__conversation__is_title_own=False,
             message__conversation__title_generations=None,
         )
@@ -48,6 +48,10 @@ def ask_for(generation_id: UUID) -> None:
     if first is None or first.message is None or first.message.parent is None:
         return
     question, answer = first.message.parent, first.message
+    while question.role == Message.Role.ASSISTANT and question.parent is not None:
+        question = question.parent  # answers between them called tools
+    if question.parent_id is not None:
+        return
     if question.content == quoting.QUESTION or not answer.content.strip():
         return
     if not any(card.name == first.model for card in dispatch.served_models() or ()):

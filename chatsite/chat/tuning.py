@@ -20,11 +20,13 @@ from inference.errors import InvalidRequest
 
 
 class Tuning(TypedDict, total=False):
-    """`model` "" is the site's choice. Temperature and the rest as in `SamplingParams`; budget and length in tokens."""
+    """`model` "" is the site's choice; `tools`: answers may call those of the site. Temperature and the rest as in
+    `SamplingParams`; budget and length in tokens."""
 
     model: str
     system_prompt: str
     thinking: bool | None
+    tools: bool
     thinking_budget: int | None
     temperature: float | None
     top_p: float | None

@@ -22,7 +22,7 @@ from chatsite.prompts.models import PromptTemplate
 
 MAX_PROMPTS = 200  # of one person
 COMMANDS = frozenset(
-    "new model think no_think system regenerate stop export clear help quote temp".split()
+    "new model think no_think tools no_tools system regenerate stop export clear help quote temp".split()
 )  # names the menu has already
 
 

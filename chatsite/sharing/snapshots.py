@@ -1,7 +1,8 @@
 """What a link shows: the shown path of a conversation as plain JSON, copied at one moment, and drawn again from that.
 
-A copy has what was asked and answered, the names of files and nothing else: no other branch, no instructions, no file's
-text, no numbers; thoughts only when its owner chose so. Drawn by the chat's own renderer.
+A copy has what was asked and answered, the names of files and tools and nothing else: no other branch, no instructions,
+no file's text, nothing a tool was asked or found, no numbers; thoughts only when its owner chose so. Drawn by the
+chat's own renderer.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from django.utils.safestring import SafeString
 
 from chatsite.chat import access, markdown
 from chatsite.chat.models import Conversation, Generation, Message
+from chatsite.chat.tools import catalog
 
 VERSION = 1
 
@@ -27,6 +29,7 @@ class Turn:
     files: tuple[str, ...]
     state: str  # stopped | failed | "" of an answer
     is_edited: bool
+    tools: tuple[str, ...] = ()  # it called, by the names people know
 
 
 def of(conversation: Conversation, *, with_thoughts: bool) -> dict[str, Any]:
@@ -46,6 +49,7 @@ def turns_of(snapshot: Mapping[str, Any]) -> Iterator[Turn]:
             files=tuple(turn.get("files", ())),
             state=turn.get("state", ""),
             is_edited=turn.get("is_edited", False),
+            tools=tuple(map(catalog.title_of, turn.get("tools", ()))),
         )
 
 
@@ -61,6 +65,8 @@ def _turn(message: Message, with_thoughts: bool) -> dict[str, Any]:
         turn["state"] = generation.status
     if message.edited_at:
         turn["is_edited"] = True
+    if message.calls:
+        turn["tools"] = [call["name"] for call in message.calls]
     if with_thoughts and message.reasoning:
         turn["reasoning"] = message.reasoning
     if files := [file.name for file in message.attachments.all()]:

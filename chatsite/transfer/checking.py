@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import msgspec
 from django.conf import settings
 from django.utils.translation import gettext as _
@@ -10,11 +13,20 @@ from chatsite.chat.documents import name_of
 from chatsite.chat.models import REASON_CHARS, TAG_CHARS, TITLE_CHARS, Feedback
 from chatsite.chat.text import clean, clean_typed
 from chatsite.transfer.errors import ImportRefused
-from chatsite.transfer.records import AnswerRecord, ConversationRecord, FeedbackRecord, FileRecord, MessageRecord
+from chatsite.transfer.records import (
+    AnswerRecord,
+    CallRecord,
+    ConversationRecord,
+    FeedbackRecord,
+    FileRecord,
+    MessageRecord,
+)
 from inference.errors import InvalidRequest
 from inference.protocol import SamplingParams
 
 MAX_TEXT_CHARS = 4_000_000  # of one message; no model writes so much
+MAX_CALLS = 128  # of one answer
+TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 MAX_TAGS = 50
 MAX_COUNT = 2**31 - 1  # what a column of numbers holds
 COUNTS = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "num_dropped")
@@ -57,16 +69,42 @@ def _message(message: MessageRecord, place: int) -> MessageRecord:
     where = f"messages[{place}]"
     if message.parent is not None and not 0 <= message.parent < place:
         raise ImportRefused(_("%s.parent must name a message before it") % where)
-    if message.role == "user" and (message.answer or message.feedback):
+    if message.role == "user" and (message.answer or message.feedback or message.calls):
         raise ImportRefused(_("%s is a question and has what only answers have") % where)
     return msgspec.structs.replace(
         message,
         content=_text(message.content, f"{where}.content", MAX_TEXT_CHARS),
         reasoning=_text(message.reasoning, f"{where}.reasoning", MAX_TEXT_CHARS),
         files=[_file(file, f"{where}.files[{number}]") for number, file in enumerate(message.files)],
+        calls=_calls(message.calls, f"{where}.calls"),
         feedback=_feedback(message.feedback) if message.feedback else None,
         answer=_answer(message.answer, where) if message.answer else None,
     )
+
+
+def _calls(calls: list[CallRecord], where: str) -> list[CallRecord]:
+    if len(calls) > MAX_CALLS or len({call.id for call in calls}) < len(calls):
+        raise ImportRefused(_("%s must be few, each with an id of its own") % where)
+    for call in calls:
+        if not call.id or not TOOL_NAME.fullmatch(call.name):
+            raise ImportRefused(_("%s: a call has an id, and a name of letters and digits") % where)
+    return [
+        msgspec.structs.replace(
+            call,
+            arguments=_arguments(call, f"{where}.arguments"),
+            result=_text(call.result, f"{where}.result", MAX_TEXT_CHARS),
+        )
+        for call in calls
+    ]
+
+
+def _arguments(call: CallRecord, where: str) -> str:
+    text = _text(call.arguments, where, MAX_TEXT_CHARS)
+    try:
+        msgspec.json.decode(text or "{}", type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ImportRefused(_("%s must be a JSON object") % where) from error
+    return text
 
 
 def _text(text: str, where: str, max_chars: int) -> str:

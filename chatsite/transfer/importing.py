@@ -195,6 +195,7 @@ def _store(user: User, record: ConversationRecord, digest: str) -> Conversation:
         model=record.model,
         system_prompt=record.system_prompt,
         thinking=record.thinking,
+        tools=record.tools,
         thinking_budget=record.thinking_budget,
         temperature=record.temperature,
         top_p=record.top_p,
@@ -229,6 +230,7 @@ def _store_messages(
             role=message.role,
             content=message.content,
             reasoning=message.reasoning,
+            calls=[msgspec.to_builtins(call) for call in message.calls] or None,
             edited_at=message.edited_at,
         )
         rows.append(row)

@@ -5,8 +5,16 @@ from __future__ import annotations
 import heapq
 from uuid import UUID
 
+from chatsite.chat import calling
 from chatsite.chat.models import Conversation, Feedback, Generation, Message
-from chatsite.transfer.records import AnswerRecord, ConversationRecord, FeedbackRecord, FileRecord, MessageRecord
+from chatsite.transfer.records import (
+    AnswerRecord,
+    CallRecord,
+    ConversationRecord,
+    FeedbackRecord,
+    FileRecord,
+    MessageRecord,
+)
 
 
 def record_of(conversation: Conversation) -> ConversationRecord:
@@ -34,6 +42,7 @@ def record_of(conversation: Conversation) -> ConversationRecord:
         model=conversation.model,
         system_prompt=conversation.system_prompt,
         thinking=conversation.thinking,
+        tools=conversation.tools,
         thinking_budget=conversation.thinking_budget,
         temperature=conversation.temperature,
         top_p=conversation.top_p,
@@ -74,6 +83,17 @@ def _message(row: Message, generation: Generation | None, parent: int | None) ->
                 num_tokens=file.num_tokens,
             )
             for file in sorted(row.attachments.all(), key=lambda file: file.pk)
+        ],
+        calls=[
+            CallRecord(
+                id=call.id,
+                name=call.name,
+                arguments=call.arguments,
+                result=call.result or "",
+                has_failed=call.has_failed,
+                seconds=call.seconds,
+            )
+            for call in calling.of(row)
         ],
         feedback=FeedbackRecord(
             rating=1 if feedback.rating > 0 else -1, reason=feedback.reason, comment=feedback.comment

@@ -54,6 +54,17 @@ class AnswerRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
     ended_at: datetime.datetime | None = None
 
 
+class CallRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A call of a tool that an answer ended with, and what it came to."""
+
+    id: str
+    name: str
+    arguments: str = ""
+    result: str = ""
+    has_failed: bool = False
+    seconds: float = 0.0
+
+
 class MessageRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
     """`parent` is the place of the message before in the list, from 0; None begins the conversation."""
 
@@ -64,6 +75,7 @@ class MessageRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
     created_at: datetime.datetime | None = None
     edited_at: datetime.datetime | None = None
     files: list[FileRecord] = []
+    calls: list[CallRecord] = []
     feedback: FeedbackRecord | None = None
     answer: AnswerRecord | None = None
 
@@ -77,6 +89,7 @@ class ConversationRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
     model: str = ""
     system_prompt: str = ""
     thinking: bool | None = None
+    tools: bool = False
     thinking_budget: int | None = None
     temperature: float | None = None
     top_p: float | None = None

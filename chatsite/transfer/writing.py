@@ -25,9 +25,10 @@ from django.utils.translation import gettext as _
 
 from chatsite.accounts.models import User
 from chatsite.chat import access, markdown
+from chatsite.chat.tools import catalog
 from chatsite.chat.viewing import in_thread
 from chatsite.transfer import reading, records
-from chatsite.transfer.records import ConversationRecord, MessageRecord
+from chatsite.transfer.records import CallRecord, ConversationRecord, MessageRecord
 
 MAX_NAME_CHARS = 80
 FORMS = {"md": "text/markdown", "html": "text/html", "json": "application/json"}
@@ -114,7 +115,9 @@ def _markdown(record: ConversationRecord, with_thoughts: bool) -> str:
             lines += [f"> **{_('Thought')}**", ">", *(f"> {line}".rstrip() for line in message.reasoning.splitlines())]
             lines += [""]
         lines += [f"- {_('File')}: {_one_line(file.name)}" for file in message.files] + [""] * bool(message.files)
-        lines += [message.content, ""]
+        lines += [message.content, ""] if message.content or not message.calls else []
+        for call in message.calls:
+            lines += [f"*{_called(call)}*", "", *_fenced(call.arguments), *_fenced(call.result), ""]
         if state := _state(message):
             lines += [f"*{state}*", ""]
     return "\n".join(lines)
@@ -130,6 +133,7 @@ def _html(record: ConversationRecord, with_thoughts: bool) -> str:
             "html": markdown.render(message.content, f"m{place}") if message.role == "assistant" else "",
             "reasoning": message.reasoning if with_thoughts else "",
             "files": [file.name for file in message.files],
+            "calls": [{"title": _called(call), "texts": (call.arguments, call.result)} for call in message.calls],
             "state": _state(message),
         }
         for place, message in enumerate(records.path_of(record))
@@ -156,6 +160,18 @@ def _speaker(message: MessageRecord) -> str:
         return _("You")
     name = message.answer.model if message.answer else ""
     return f"{_('Answer')} ({_one_line(name)})" if name else _("Answer")
+
+
+def _called(call: CallRecord) -> str:
+    said = _("Called %(tool)s, which failed") if call.has_failed else _("Called %(tool)s")
+    return said % {"tool": catalog.title_of(call.name)}
+
+
+def _fenced(text: str) -> list[str]:
+    """A block that whatever is in it cannot end."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return ["", fence, text, fence] if text else []
 
 
 def _state(message: MessageRecord) -> str:

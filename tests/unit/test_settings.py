@@ -36,6 +36,7 @@ def manage(*arguments: str, tmp: Path, **env: str) -> subprocess.CompletedProces
         ("MAX_MESSAGE_CHARS", "many", "MAX_MESSAGE_CHARS must be a whole number, not 'many'."),
         ("MAX_ACTIVE_PER_USER", "0", "MAX_ACTIVE_PER_USER must be between 1 and 10000, not 0."),
         ("SIGN_UP_OPEN", "perhaps", "SIGN_UP_OPEN must be 1 or 0, not 'perhaps'."),
+        ("TOOLS", "python,shell", "TOOLS names 'shell'; there are python, time, search_chats, or none."),
     ],
 )
 def test_bad_value_of_the_site_is_named(name: str, value: str, sentence: str) -> None:

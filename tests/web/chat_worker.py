@@ -12,7 +12,18 @@ import redis as redis_py
 from inference.config import InferenceConfig
 from inference.event_log import EventLog
 from inference.lease import Leases
-from inference.protocol import Delta, ErrorFacts, Event, EventKind, Finish, FinishReason, ModelCard, Usage, WorkerCard
+from inference.protocol import (
+    Delta,
+    ErrorFacts,
+    Event,
+    EventKind,
+    Finish,
+    FinishReason,
+    ModelCard,
+    ToolCallDelta,
+    Usage,
+    WorkerCard,
+)
 from inference.registry import Registry
 from inference.waiting_room import Claim, WaitingRoom
 
@@ -76,6 +87,16 @@ class Attempt:
     def think(self, *pieces: str) -> None:
         for piece in pieces:
             self._append(Event(kind=EventKind.DELTA, deltas=(Delta("reasoning", piece),), tokens=(1,)))
+
+    def call(self, name: str, arguments: str, *, index: int = 0) -> None:
+        """As the worker tells it: the head with id and name first, then the arguments in two pieces."""
+        half = len(arguments) // 2
+        self._piece(ToolCallDelta(index, id=f"call_{index}_{self.id.hex[-6:]}", name=name))
+        self._piece(ToolCallDelta(index, arguments=arguments[:half]))
+        self._piece(ToolCallDelta(index, arguments=arguments[half:]))
+
+    def _piece(self, piece: ToolCallDelta) -> None:
+        self._append(Event(kind=EventKind.DELTA, deltas=(Delta("tool_call", "", piece),), tokens=(1,)))
 
     def finish(self, reason: FinishReason = FinishReason.STOP, error: ErrorFacts | None = None, **facts: Any) -> None:
         finish = Finish(

@@ -39,6 +39,7 @@ class Conversation(models.Model):
     thinking_budget = models.PositiveIntegerField(
         null=True, blank=True, help_text="Tokens of thought; none: unbounded."
     )
+    tools = models.BooleanField(default=False, db_default=False, help_text="Its answers may call the site's tools.")
     temperature = models.FloatField(null=True, blank=True, help_text="None: the model's own, as for the next two.")
     top_p = models.FloatField(null=True, blank=True)
     max_tokens = models.PositiveIntegerField(null=True, blank=True, help_text="Of one answer.")

@@ -25,6 +25,12 @@ class Message(models.Model):
     role = models.CharField(max_length=10, choices=Role.choices)
     content = models.TextField(blank=True)
     reasoning = models.TextField(blank=True, help_text="What the model thought; never shown to it again.")
+    calls = models.JSONField(
+        null=True, blank=True, editable=False, help_text="Of tools, by an answer: see `calling.Call`. None: no calls."
+    )
+    calling_since = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="Its calls are being made, and an answer follows."
+    )
     idempotency_key = models.UUIDField(
         null=True, blank=True, editable=False, help_text="Made by the client for one press of Send."
     )
@@ -35,6 +41,9 @@ class Message(models.Model):
 
     class Meta:
         ordering = ("id",)
+        indexes = [
+            models.Index(fields=("conversation",), condition=Q(calling_since__isnull=False), name="message_calling")
+        ]
         constraints = [
             models.UniqueConstraint(
                 fields=("conversation", "idempotency_key"),
