@@ -1,18 +1,30 @@
-"""People and their API keys in Django's admin. A key's secret is known to nobody: only its first characters show."""
+"""People, their sessions and their API keys in Django's admin. No secret shows: of a key its first characters alone, of
+a second factor nothing but that there is one.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from allauth.mfa import signals as mfa_signals
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialApp, SocialToken
+from allauth.usersessions.models import UserSession
 from django.contrib import admin, messages
 from django.contrib.admin.utils import NestedObjects
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.db import router
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
-from chatsite.accounts.models import ApiKey, User
+from chatsite.accounts import sessions
+from chatsite.accounts.models import SCOPES, ApiKey, User
+
+# allauth's own pages of these show a factor's secret, and let a session be given to somebody else.
+admin.site.unregister([Authenticator, UserSession])
+# Providers come from the environment alone, and no token of theirs is kept.
+admin.site.unregister([SocialApp, SocialToken])
 
 
 class ApiKeyInline(admin.TabularInline):  # type: ignore[type-arg]  # Django itself is not generic
@@ -20,7 +32,7 @@ class ApiKeyInline(admin.TabularInline):  # type: ignore[type-arg]  # Django its
     extra = 0
     can_delete = False
     show_change_link = True
-    fields = readonly_fields = ("shown", "name", "created_at", "last_used_at", "expires_at", "revoked_at")
+    fields = readonly_fields = ("shown", "name", "scopes", "created_at", "last_used_at", "expires_at", "revoked_at")
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
@@ -29,10 +41,61 @@ class ApiKeyInline(admin.TabularInline):  # type: ignore[type-arg]  # Django its
         return False
 
 
+class SessionInline(admin.TabularInline):  # type: ignore[type-arg]  # Django itself is not generic
+    model = UserSession
+    extra = 0
+    can_delete = False
+    fields = readonly_fields = ("ip", "user_agent", "created_at", "last_seen_at")
+    ordering = ("-last_seen_at",)
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Whoever may see the person may see these."""
+        return request.user.has_perm("accounts.view_user")
+
+
 @admin.register(User)
 class UserAdmin(DjangoUserAdmin):  # type: ignore[type-arg]  # Django itself is not generic
-    inlines = (ApiKeyInline,)
+    inlines = (ApiKeyInline, SessionInline)
+    list_display = ("username", "email", "first_name", "last_name", "is_staff", "has_second_factor")
     show_full_result_count = False
+    actions = ("sign_out_everywhere", "remove_second_factor")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
+        factors = Authenticator.objects.filter(user=OuterRef("pk"), type=Authenticator.Type.TOTP)
+        people: QuerySet[User] = super().get_queryset(request).annotate(has_factor=Exists(factors))
+        return people
+
+    @admin.display(description="Second factor", boolean=True, ordering="has_factor")
+    def has_second_factor(self, user: Any) -> bool:
+        return bool(user.has_factor)
+
+    @admin.action(description="Sign out everywhere", permissions=["change"])
+    def sign_out_everywhere(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
+        """End all sessions of the selected people; the streams open in them end within a minute."""
+        users = list(queryset)
+        number = sessions.end_all(users)
+        for user in users:
+            self.log_change(request, user, "Signed out everywhere.")
+        self.message_user(request, f"{number} session(s) of {len(users)} people ended.", messages.SUCCESS)
+
+    @admin.action(description="Take away the second factor", permissions=["change"])
+    def remove_second_factor(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
+        """For who lost theirs. They sign in with the password alone, and set up another if the rules ask for one."""
+        number = 0
+        for factor in Authenticator.objects.filter(user__in=list(queryset)).select_related("user"):
+            told = {"request": request, "user": factor.user, "authenticator": factor}
+            factor.delete()
+            mfa_signals.authenticator_removed.send(Authenticator, **told)
+            if factor.type != Authenticator.Type.RECOVERY_CODES:
+                self.log_change(request, factor.user, "Took away the second factor.")
+                number += 1
+        self.message_user(request, f"{number} second factor(s) taken away.", messages.SUCCESS)
 
     def get_inlines(self, request: HttpRequest, obj: Any) -> Any:
         return self.inlines if obj is not None else ()
@@ -49,17 +112,32 @@ class UserAdmin(DjangoUserAdmin):  # type: ignore[type-arg]  # Django itself is 
         return [user.get_username() for user in objs], counts, set(), [str(row.pk) for row in collector.protected]
 
 
+class ScopeFilter(admin.SimpleListFilter):
+    """Keys that may do this, whatever else they may."""
+
+    title = "scope"
+    parameter_name = "scope"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(scope, scope) for scope in SCOPES]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
+        if self.value() not in SCOPES:
+            return queryset
+        return queryset.filter(scopes__regex=rf"\y{self.value()}\y")
+
+
 @admin.register(ApiKey)
 class ApiKeyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django itself is not generic
-    """Keys are made by `manage.py createapikey`; here they are named, given an end, or revoked at once."""
+    """Keys are made by their owners and by `manage.py createapikey`; here they are named, given an end, or revoked."""
 
-    list_display = ("shown", "name", "user", "created_at", "last_used_at", "expires_at", "revoked_at")
-    list_filter = (("revoked_at", admin.EmptyFieldListFilter), "created_at")
+    list_display = ("shown", "name", "user", "scopes", "created_at", "last_used_at", "expires_at", "revoked_at")
+    list_filter = (ScopeFilter, ("revoked_at", admin.EmptyFieldListFilter), "created_at")
     list_select_related = ("user",)
     search_fields = ("=shown", "name", "user__username")
     show_full_result_count = False
-    fields = ("user", "shown", "name", "created_at", "last_used_at", "expires_at", "revoked_at")
-    readonly_fields = ("user", "shown", "created_at", "last_used_at", "revoked_at")
+    fields = ("user", "shown", "name", "scopes", "created_at", "last_used_at", "expires_at", "revoked_at")
+    readonly_fields = ("user", "shown", "scopes", "created_at", "last_used_at", "revoked_at")
     actions = ("revoke",)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -70,8 +148,10 @@ class ApiKeyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django itself 
 
     @admin.action(description="Revoke the selected keys", permissions=["change"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
-        rows = queryset.filter(revoked_at=None)
-        for key in rows:
+        rows = list(queryset.filter(revoked_at=None))
+        for key in rows:  # one by one: the audit log hears of what is saved, and of no update of many
+            key.revoked_at = timezone.now()
+            key.save(update_fields=["revoked_at"])
             self.log_change(request, key, "Revoked.")
-        number = rows.update(revoked_at=timezone.now())
+        number = len(rows)
         self.message_user(request, f"{number} key(s) revoked.", messages.SUCCESS)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import secrets
 import uuid
+from collections.abc import Sequence
+from typing import Any
 
 import uuid_utils.compat
 from django.contrib.auth.models import AbstractUser
-from django.db import models
+from django.db import models, transaction
 
 KEY_PREFIX = "sf_"
 SCOPES = ("chat", "models")  # POST /v1/chat/completions; GET /v1/models
@@ -22,6 +25,11 @@ def new_id() -> uuid.UUID:
 
 class User(AbstractUser):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """In one transaction with what hears of it: no change of an account goes unrecorded."""
+        with transaction.atomic():
+            super().save(*args, **kwargs)
 
 
 class ApiKey(models.Model):
@@ -55,9 +63,29 @@ class ApiKey(models.Model):
     def digest(secret: str) -> str:
         return hashlib.sha256(secret.encode()).hexdigest()
 
+    @property
+    def scope_names(self) -> tuple[str, ...]:
+        return tuple(self.scopes.split())
+
     @classmethod
-    def create(cls, user: User, name: str = "") -> tuple[ApiKey, str]:
-        """A new key and its secret; the secret is never seen again."""
+    def create(
+        cls,
+        user: User,
+        name: str = "",
+        *,
+        scopes: Sequence[str] = SCOPES,
+        expires_at: datetime.datetime | None = None,
+        pk: uuid.UUID | None = None,
+    ) -> tuple[ApiKey, str]:
+        """A new key and its secret; the secret is never seen again. Who may have which is decided by `api.keys`."""
         secret = KEY_PREFIX + secrets.token_urlsafe(32)
-        key = cls.objects.create(user=user, name=name, shown=secret[:SHOWN_CHARS], sha256=cls.digest(secret))
+        key = cls.objects.create(
+            pk=pk or new_id(),
+            user=user,
+            name=name,
+            shown=secret[:SHOWN_CHARS],
+            sha256=cls.digest(secret),
+            scopes=" ".join(scopes),
+            expires_at=expires_at,
+        )
         return key, secret
