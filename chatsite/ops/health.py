@@ -22,9 +22,9 @@ from django.conf import settings
 
 from chatsite.ops import database, heartbeat
 from inference import keys
+from inference.cards import WorkerCard
 from inference.client import InferenceClient
 from inference.errors import InferenceError, StoreUnavailable
-from inference.protocol import WorkerCard
 
 log = structlog.get_logger(__name__)
 

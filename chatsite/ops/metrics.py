@@ -15,12 +15,16 @@ from collections.abc import Iterator
 import psycopg
 from django.conf import settings
 from django.http import HttpRequest
+from django.utils import timezone
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from chatsite.audit import log as audit_log
 from chatsite.chat import feedback, hub
 from chatsite.ops import database, health
+from chatsite.usage import quotas
+from chatsite.usage.calendar import day_of
 
 LOOPBACK = frozenset({"127.0.0.1", "::1"})
 RECENT_SECONDS = 3_600
@@ -48,7 +52,7 @@ def may_read(request: HttpRequest) -> bool:
 def text() -> bytes:
     now = CollectorRegistry()
     now.register(_Now())
-    return generate_latest(counted) + generate_latest(feedback.counted) + generate_latest(now)
+    return b"".join(map(generate_latest, (counted, audit_log.counted, feedback.counted, quotas.counted, now)))
 
 
 def first_id_since(seconds: float) -> uuid.UUID:
@@ -101,7 +105,7 @@ class _Now(Collector):
 
     def _generations(self) -> Iterator[GaugeMetricFamily]:
         try:
-            active, eldest, recent = database.ask(
+            active, eldest, recent, charged = database.ask(
                 ("SELECT model, count(*) FROM chat_generation WHERE status = 'active' GROUP BY model", ()),
                 (
                     "SELECT coalesce(extract(epoch FROM now() - min(created_at)), 0)"
@@ -111,6 +115,11 @@ class _Now(Collector):
                 (
                     "SELECT status, count(*) FROM chat_generation WHERE id >= %s GROUP BY status",
                     (first_id_since(RECENT_SECONDS),),
+                ),
+                (
+                    "SELECT model, source, sum(charged_tokens) FROM usage_usageday WHERE day = %s"
+                    " GROUP BY model, source",
+                    (day_of(timezone.now()),),
                 ),
             )
         except psycopg.Error:  # it went away just now; the next scrape says so
@@ -126,3 +135,12 @@ class _Now(Collector):
         for status, number in recent:
             begun.add_metric([status], number)
         yield begun
+        # From the ledger: answers end in the site worker, whose own counters nobody scrapes.
+        tokens = GaugeMetricFamily(
+            "smolfleet_charged_tokens_today",
+            "Tokens that count against quotas, of answers ended since midnight",
+            labels=["model", "source"],
+        )
+        for model, source, number in charged:
+            tokens.add_metric([model, source], float(number))
+        yield tokens

@@ -1,4 +1,5 @@
-"""/ops/: who waits, who works, what is degraded; for staff. htmx asks for the inner part again every two seconds."""
+"""/ops/: who waits, who works, what is degraded; for staff and operators. htmx asks for the inner part again every two
+seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from django.views.decorators.http import require_safe
 
 from chatsite.chat.models import Generation
 from chatsite.ops import health, metrics
-from inference.protocol import WorkerCard
+from chatsite.rules import roles
+from inference.cards import WorkerCard
 
 RECENT = timedelta(seconds=metrics.RECENT_SECONDS)
 
@@ -24,7 +26,7 @@ RECENT = timedelta(seconds=metrics.RECENT_SECONDS)
 @require_safe
 @login_required
 def fleet(request: HttpRequest) -> HttpResponse:
-    if not request.user.is_staff:
+    if not roles.may_see_fleet(request.user):
         raise PermissionDenied
     seen = health.look()
     since = metrics.first_id_since(RECENT.total_seconds())

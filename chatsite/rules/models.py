@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.contrib.auth.models import Group
-from django.core.validators import MinValueValidator
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
 from chatsite.audit.models import MIN_DAYS
+
+MAX_DAYS = 36_500  # a hundred years; a date so long ago can still be reckoned
 
 
 def _tokens(help_text: str) -> models.PositiveBigIntegerField[int | None, int | None]:
@@ -20,9 +23,19 @@ def _tokens(help_text: str) -> models.PositiveBigIntegerField[int | None, int | 
 
 
 def _days(help_text: str, least: int = 1) -> models.PositiveIntegerField[int | None, int | None]:
-    return models.PositiveIntegerField(
-        null=True, blank=True, validators=[MinValueValidator(least)], help_text=help_text
-    )
+    bounds = [MinValueValidator(least), MaxValueValidator(MAX_DAYS)]
+    return models.PositiveIntegerField(null=True, blank=True, validators=bounds, help_text=help_text)
+
+
+def _check_quotas(what: str, day: str, day_tokens: int | None, month_tokens: int | None) -> None:
+    """Raise ValidationError, at the field `day`, where a day may cost more than the month that it lies in."""
+    if day_tokens is not None and month_tokens is not None and day_tokens > month_tokens:
+        raise ValidationError(
+            {
+                day: f"{what} of a day, {day_tokens:,} tokens, is above that of the month, {month_tokens:,}: nobody"
+                " could ever use it up. Lower this one or raise the other."
+            }
+        )
 
 
 class SiteRules(models.Model):
@@ -50,10 +63,17 @@ class SiteRules(models.Model):
     class Meta:
         verbose_name = verbose_name_plural = "site rules"
         default_permissions = ("view", "change")
+        permissions = [  # of no model: what the pages show is made of many
+            ("view_fleet", "Can see queue, workers and services at /ops/"),
+            ("view_analytics", "Can see who uses how much at /ops/analytics/"),
+        ]
         constraints = [models.CheckConstraint(condition=models.Q(id=1), name="one_row_of_site_rules")]
 
     def __str__(self) -> str:
         return "Site rules"
+
+    def clean(self) -> None:
+        _check_quotas("The quota", "tokens_per_day", self.tokens_per_day, self.tokens_per_month)
 
 
 class GroupRules(models.Model):
@@ -71,6 +91,10 @@ class GroupRules(models.Model):
     def __str__(self) -> str:
         return f"Rules of {self.group}"
 
+    def clean(self) -> None:
+        _check_quotas("The quota", "tokens_per_day", self.tokens_per_day, self.tokens_per_month)
+        _check_quotas("The pool", "pool_per_day", self.pool_per_day, self.pool_per_month)
+
 
 class UserRules(models.Model):
     """Goes before what the person's groups say."""
@@ -84,3 +108,6 @@ class UserRules(models.Model):
 
     def __str__(self) -> str:
         return f"Rules of {self.user_id}"
+
+    def clean(self) -> None:
+        _check_quotas("The quota", "tokens_per_day", self.tokens_per_day, self.tokens_per_month)

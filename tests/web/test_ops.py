@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from chatsite.accounts.models import User
 from chatsite.chat.models import Generation
 from chatsite.ops import health, heartbeat, metrics
-from inference.protocol import ModelCard, WorkerCard
+from inference.cards import ModelCard, WorkerCard
 from inference.registry import Registry
 
 PROMISE_SECONDS = 2.0
