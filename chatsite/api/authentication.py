@@ -1,4 +1,5 @@
-"""`Authorization: Bearer <key>` -> the key and its user. Sync, called in a thread that may use the database.
+"""`Authorization: Bearer <key>` -> the key and its user, if it may do what is asked. Sync, called in a thread that may
+use the database.
 
 Keys are looked up by their SHA-256: 256 random bits need no slow hash, and an index lookup by hash tells a guesser
 nothing about how close the guess was.
@@ -12,17 +13,19 @@ from django.db.models import Q
 from django.utils import timezone
 
 from chatsite.accounts.models import KEY_PREFIX, ApiKey
-from chatsite.api.errors import Unauthorized
+from chatsite.api import keys
+from chatsite.api.errors import ScopeMissing, Unauthorized
 
 MAX_KEY_CHARS = 200
 USED_AGAIN_AFTER = datetime.timedelta(minutes=1)  # `last_used_at` is written no more often
 
 
-def authenticate(authorization: str | None) -> ApiKey:
-    """The valid key that the header's value carries, its user loaded; notes that it was used.
+def authenticate(authorization: str | None, *, needs: str = "") -> ApiKey:
+    """The valid key that the header's value carries, its user loaded; notes that it was used. It has the scope `needs`.
 
     Raises:
-        Unauthorized: no key, or it is unknown, revoked or expired, or its user is inactive.
+        Unauthorized: no key, or it is unknown, revoked, expired or older than keys may be, or its user is inactive.
+        ScopeMissing: it is a good key, but not for this.
     """
     scheme, _, secret = (authorization or "").strip().partition(" ")
     secret = secret.strip()
@@ -36,9 +39,15 @@ def authenticate(authorization: str | None) -> ApiKey:
         raise Unauthorized("This API key is not known.")
     if key.revoked_at is not None:
         raise Unauthorized("This API key has been revoked.")
-    if key.expires_at is not None and key.expires_at <= now:
+    longest = keys.longest_days(key.user)
+    ends_at, is_cut = keys.end_of(key, longest)
+    if ends_at is not None and ends_at <= now:
+        if is_cut:
+            raise Unauthorized(f"This API key is older than the {longest} days that keys count here. Make a new one.")
         raise Unauthorized("This API key has expired.")
     _note_use(key, now)
+    if needs and needs not in key.scope_names:
+        raise ScopeMissing(needs, key.scope_names)
     return key
 
 

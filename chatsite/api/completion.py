@@ -20,13 +20,14 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from chatsite.accounts.models import User, new_id
+from chatsite.accounts.models import ApiKey, User, new_id
 from chatsite.api import errors
 from chatsite.api.schemas import ChatCompletionRequest
-from chatsite.chat import access, actions
+from chatsite.chat import access, actions, costs
 from chatsite.chat.dispatch import inference_client
 from chatsite.chat.hub import Fresh, Gone, Reset, hub
 from chatsite.chat.models import Generation
+from inference.cards import WorkerCard
 from inference.errors import StoreUnavailable
 from inference.protocol import (
     Delta,
@@ -37,9 +38,8 @@ from inference.protocol import (
     FinishReason,
     GenerationRequest,
     TokenLogprob,
-    WorkerCard,
-    encode,
 )
+from inference.wire import encode
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,14 @@ class Completion:
         return f"chatcmpl-{self.generation_id.hex}"
 
 
-def admit(user: User, body: ChatCompletionRequest) -> Completion:
-    """Check `body`, write its generation and submit it.
+def admit(user: User, body: ChatCompletionRequest, *, key: ApiKey | None = None) -> Completion:
+    """Check `body`, write its generation and submit it; `key` is the one that asked.
 
     Raises:
         InvalidRequest, PromptTooLong: it can never work.
         ModelUnknown: no worker serves that model.
         Busy: the user has as many answers under way as allowed.
+        QuotaExceeded: not enough tokens are left.
         Unavailable, StoreUnavailable, ModelNotServed: not just now; nothing of it will run.
     """
     site = settings.SMOLFLEET
@@ -87,7 +88,7 @@ def admit(user: User, body: ChatCompletionRequest) -> Completion:
         date=now.date().isoformat(),
     )
     request = msgspec.structs.replace(request, prompt_tokens=client.check_prompt(request).num_tokens)
-    _write_row(user, request)
+    request = _write_row(user, request, key, is_cap_asked=body.asked_max_tokens is not None)
     try:
         client.submit(request)
     except StoreUnavailable:
@@ -105,7 +106,8 @@ def _expect_served(model: str, cards: list[WorkerCard], default_model: str) -> N
     raise errors.ModelUnknown(model)
 
 
-def _write_row(user: User, request: GenerationRequest) -> None:
+def _write_row(user: User, request: GenerationRequest, key: ApiKey | None, *, is_cap_asked: bool) -> GenerationRequest:
+    """Returns the request as it may be answered."""
     site = settings.SMOLFLEET
     with transaction.atomic():
         # One at a time per user: the count below is then no guess. `no_key` leaves foreign key checks alone.
@@ -115,13 +117,17 @@ def _write_row(user: User, request: GenerationRequest) -> None:
             raise errors.Busy(f"You have {site.max_active_per_key} requests under way, the most at one time.")
         if site.max_waiting and active.filter(model=request.model).count() >= site.max_waiting:
             raise errors.site_busy()
+        request, reserved = costs.reserve(user, request, is_cap_asked=is_cap_asked)
         Generation.objects.create(
             id=request.id,
             user=user,
+            api_key=key,
             source=Generation.Source.API,
             model=request.model,
             request=encode(request).decode(),
+            reserved_tokens=reserved,
         )
+    return request
 
 
 def abandon(user: User, generation_id: UUID) -> None:

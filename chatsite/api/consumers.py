@@ -20,12 +20,13 @@ from channels.db import database_sync_to_async
 from channels.exceptions import StopConsumer
 from django.conf import settings
 
-from chatsite.accounts.models import User
+from chatsite.accounts.models import ApiKey, User
 from chatsite.api import completion, errors, responses, schemas
 from chatsite.api.authentication import authenticate
 from chatsite.api.completion import Completion, Following, Signal, Text
 from chatsite.chat.dispatch import inference_client
-from inference.protocol import ErrorFacts, Finish, tool_calls_of
+from inference.log import tool_calls_of
+from inference.protocol import ErrorFacts, Finish
 
 log = structlog.get_logger(__name__)
 
@@ -63,10 +64,11 @@ async def in_thread(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> 
 
 
 class ApiConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
-    """One request. A subclass names its method and writes the answer in `answer`."""
+    """One request. A subclass names its method and the scope it asks for, and writes the answer in `answer`."""
 
     channel_layer_alias = "none: tokens never take a channel layer"
     method: ClassVar[str] = "GET"
+    needs: ClassVar[str] = ""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -74,7 +76,7 @@ class ApiConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
         self._task: asyncio.Task[None] | None = None
         self._has_begun = False  # the headers are out
 
-    async def answer(self, user: User, body: bytes) -> None:
+    async def answer(self, key: ApiKey, body: bytes) -> None:
         raise NotImplementedError
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -118,8 +120,8 @@ class ApiConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
             if refusal is not None:
                 raise refusal
             authorization = self._header(b"authorization")
-            key = await in_thread(authenticate, authorization)
-            await self.answer(key.user, body)
+            key = await in_thread(authenticate, authorization, needs=self.needs)
+            await self.answer(key, body)
         except Exception as error:  # noqa: BLE001  the edge of the process: every failure is answered
             await self._refuse(errors.of(error))
 
@@ -151,14 +153,15 @@ class ApiConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
 
 class ChatCompletions(ApiConsumer):
     method = "POST"
+    needs = "chat"
 
     def __init__(self) -> None:
         super().__init__()
         self._has_ended = False  # the generation: nothing is left to stop
 
-    async def answer(self, user: User, body: bytes) -> None:
+    async def answer(self, key: ApiKey, body: bytes) -> None:
         request = schemas.parse(body)
-        admission = asyncio.create_task(in_thread(completion.admit, user, request))
+        admission = asyncio.create_task(in_thread(completion.admit, key.user, request, key=key))
         try:
             admitted = await asyncio.shield(admission)
             following = Following(admitted.generation_id)
@@ -170,7 +173,7 @@ class ChatCompletions(ApiConsumer):
         except BaseException:
             # The client is gone, or cannot be served: either way nobody will read on.
             if not self._has_ended:
-                await asyncio.shield(self._abandon(user, admission))
+                await asyncio.shield(self._abandon(key.user, admission))
             raise
 
     async def _abandon(self, user: User, admission: asyncio.Task[Completion]) -> None:
@@ -273,7 +276,9 @@ class ChatCompletions(ApiConsumer):
 class Models(ApiConsumer):
     """GET /v1/models, and one of them by name."""
 
-    async def answer(self, user: User, body: bytes) -> None:
+    needs = "models"
+
+    async def answer(self, key: ApiKey, body: bytes) -> None:
         models = await in_thread(_served_models)
         wanted = self.scope["url_route"]["kwargs"].get("model")
         if wanted is None:

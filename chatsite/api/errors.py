@@ -3,11 +3,13 @@
     ApiError                  status, code, type, param, retry_after_seconds
     ├── BadRequest            400  the request can never work as it stands; `param` names the field
     ├── Unauthorized          401  no key, an unknown, expired or revoked one, or its user is switched off
+    ├── ScopeMissing          403  a good key that may not do this; names the scope that is needed
     ├── ModelUnknown          404  no live worker serves that model
     ├── NothingHere           404  no such path
     ├── MethodRefused         405  `allowed` is the one method of this path
     ├── BodyTooLarge          413
     ├── Busy                  429  the user has as many answers under way as allowed
+    ├── OverQuota             429  not enough tokens are left of the user's day or month, or of a group's
     ├── AnswerFailed          500  the answer broke off for good; `code` and text are those of its generation
     └── Unavailable           503  no worker, no store or no database just now
 
@@ -16,11 +18,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import structlog
 from django.db import InterfaceError, OperationalError
 
 from chatsite.api.responses import ErrorBody, ErrorObject
+from chatsite.chat.errors import QuotaExceeded
 from inference.errors import InferenceError, InvalidRequest, ModelNotServed, PromptTooLong, StoreUnavailable
 from inference.protocol import ErrorFacts
 
@@ -76,6 +81,23 @@ class Unauthorized(ApiError):
         return [(b"www-authenticate", b"Bearer")]
 
 
+class ScopeMissing(ApiError):
+    status = 403
+    type = "invalid_request_error"
+    code = "insufficient_scope"
+
+    def __init__(self, needed: str, scopes: Sequence[str]) -> None:
+        own = " and ".join(repr(scope) for scope in scopes) or "none"
+        super().__init__(
+            f"This API key may not do that: it needs the scope {needed!r}, and the key's scopes are {own}."
+        )
+        self._needed = needed
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        return [(b"www-authenticate", f'Bearer error="insufficient_scope", scope="{self._needed}"'.encode())]
+
+
 class ModelUnknown(ApiError):
     status = 404
     type = "invalid_request_error"
@@ -119,6 +141,23 @@ class Busy(ApiError):
     type = "rate_limit_error"
     code = "rate_limit_exceeded"
     retry_after_seconds = RETRY_BUSY_SECONDS
+
+
+class OverQuota(ApiError):
+    status = 429
+    type = "insufficient_quota"
+    code = "insufficient_quota"
+
+    def __init__(self, refusal: QuotaExceeded) -> None:
+        super().__init__(refusal.message)
+        self.retry_after_seconds = refusal.retry_after_seconds
+        self._is_held = refusal.is_held
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """OpenAI's clients repeat any 429: in vain until the quota is new, but not where only answers under way are in
+        the way."""
+        return super().headers if self._is_held else [*super().headers, (b"x-should-retry", b"false")]
 
 
 class AnswerFailed(ApiError):
@@ -168,6 +207,8 @@ def of(error: Exception) -> ApiError:
     match error:
         case ApiError():
             return error
+        case QuotaExceeded():
+            return OverQuota(error)
         case PromptTooLong():
             return BadRequest(error.message, code=CONTEXT_LENGTH, param=error.param)
         case InvalidRequest():

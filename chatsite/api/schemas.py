@@ -211,13 +211,18 @@ class ChatCompletionRequest(msgspec.Struct):
     def tool_dialect(self) -> Literal["", "xml", "python"]:
         return (self.chat_template_kwargs and self.chat_template_kwargs.tool_dialect) or ""
 
+    @property
+    def asked_max_tokens(self) -> int | None:
+        """The newer name goes before the older one."""
+        return self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
+
     def sampling(self, max_completion_tokens: int) -> SamplingParams:
         """How tokens are chosen; without a limit of its own the answer gets the site's.
 
         Raises:
             InvalidRequest: a value is out of range.
         """
-        limit = self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
+        limit = self.asked_max_tokens
         return SamplingParams(
             temperature=self.temperature,
             top_k=self.top_k,

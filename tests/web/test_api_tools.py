@@ -12,8 +12,8 @@ import pydantic
 import pytest
 
 from inference.protocol import Role
+from tests.web.api_client import ask, base_url, client, http, key, user, worker  # noqa: F401  (fixtures)
 from tests.web.api_worker import MODEL, ScriptedWorker
-from tests.web.test_api import ask, base_url, client, http, key, user, worker  # noqa: F401  (fixtures)
 
 pytestmark = pytest.mark.usefixtures("worker")
 

@@ -15,6 +15,7 @@ from django.db import connection
 
 from chatsite.accounts.models import ApiKey, User
 from chatsite.api.authentication import authenticate
+from chatsite.rules.models import SiteRules
 
 pytestmark = pytest.mark.django_db
 
@@ -48,6 +49,33 @@ def test_as_a_process_the_key_is_the_last_line_and_a_missing_database_is_one_sen
     assert "cannot be reached" in away.stdout.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "rule", "scopes", "days"),
+    [
+        ([], None, "chat models", None),
+        (["--scope", "chat"], None, "chat", None),
+        (["--scope", "models", "--scope", "chat", "--days", "30"], None, "chat models", 30),
+        ([], 90, "chat models", 90),
+        (["--days", "7"], 90, "chat models", 7),
+        ([], 36_500, "chat models", 3_650),
+    ],
+)
+def test_a_key_may_do_what_was_said_for_as_long_as_was_said(
+    arguments: list[str], rule: int | None, scopes: str, days: int | None
+) -> None:
+    User.objects.create_user("ada")
+    SiteRules.objects.create(id=1, key_days=rule)
+    out, err = StringIO(), StringIO()
+    call_command("createapikey", "ada", *arguments, stdout=out, stderr=err)
+    key = authenticate(f"Bearer {out.getvalue().splitlines()[-1]}")
+    assert key.scopes == scopes
+    assert (
+        key.expires_at and (key.expires_at - key.created_at).days + 1
+    ) == days  # made a moment after it was reckoned
+    end = f"{key.expires_at:%Y-%m-%d}" if key.expires_at else "never"
+    assert f"Expires: {end}" in err.getvalue()
+
+
 def run(name: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "manage.py", "createapikey", name],
@@ -66,11 +94,19 @@ def run(name: str, **environment: str) -> subprocess.CompletedProcess[str]:
     [
         (["nobody"], "There is no user named 'nobody'."),
         (["gone"], "The user 'gone' is switched off."),
-        (["gone", "--name", "x" * 81], "--name may have at most 80 characters."),
+        (["ada", "--name", "x" * 81], "--name: The name has 81 characters; at most 80 fit."),
+        (["ada", "--days", "0"], "--days: A key counts for 1 to 3650 days."),
+        (["ada", "--days", "31"], "--days: On this site a key counts for 30 days at most."),
+        (
+            ["ada", "--scope", "root"],
+            "Error: argument --scope: invalid choice: 'root' (choose from 'chat', 'models')",
+        ),
     ],
 )
 def test_a_key_that_cannot_be_made_is_one_sentence_and_exit_code_1(arguments: list[str], sentence: str) -> None:
     User.objects.create_user("gone", is_active=False)
+    User.objects.create_user("ada")
+    SiteRules.objects.create(id=1, key_days=30)
     with pytest.raises(CommandError) as caught:
         call_command("createapikey", *arguments)
     assert str(caught.value) == sentence

@@ -22,7 +22,8 @@ from chatsite.chat.errors import SendRefused
 from chatsite.chat.models import Generation
 from chatsite.chat.text import clean
 from inference.errors import EventsExpired, InvalidRequest, StoreUnavailable
-from inference.protocol import Cursor, Event, EventKind, Log, SamplingParams, Standing
+from inference.log import Cursor, Log
+from inference.protocol import Event, EventKind, SamplingParams, Standing
 
 POLL_SECONDS = 0.1
 STATUS_SECONDS = 1.0

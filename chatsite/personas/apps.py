@@ -1,0 +1,13 @@
+from django.apps import AppConfig
+
+
+class PersonasConfig(AppConfig):
+    name = "chatsite.personas"
+    label = "personas"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from chatsite.chat import presets
+        from chatsite.personas import library
+
+        presets.register(library.Presets())
