@@ -1,7 +1,8 @@
-"""Who opened whose conversation, when, from where and why. Written once, before the text is shown; never changed.
+"""Who opened whose conversation, when, from where and why; and what became of what owners reported.
 
-Rows outlive what they tell of: account and conversation may go, then their columns are emptied and the names written
-beside them stay. A trigger in Postgres (first migration) refuses every other change, whoever asks.
+The first is written once, before the text is shown, and never changed. Its rows outlive what they tell of: account and
+conversation may go, then their columns are emptied and the names written beside them stay. A trigger in Postgres (first
+migration) refuses every other change, whoever asks.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from django.conf import settings
 from django.db import models
 
 from chatsite.accounts.models import new_id
+from chatsite.chat.models import Feedback
 
 REASON_CHARS = 500
+NOTE_CHARS = 1_000
 
 
 class AccessIsFinal(Exception):
@@ -67,3 +70,18 @@ class AccessEvent(models.Model):
 
     def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise AccessIsFinal("An access record is never deleted.")
+
+
+class ReportOutcome(models.Model):
+    """A report is handled. Its owner sees all of this; it goes when the report is taken back."""
+
+    feedback = models.OneToOneField(Feedback, on_delete=models.CASCADE, related_name="outcome")
+    handled_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    note = models.CharField(max_length=NOTE_CHARS, blank=True)
+    at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"outcome of report {self.feedback_id}"

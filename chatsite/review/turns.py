@@ -1,17 +1,19 @@
-"""A transcript as the page shows it: every message, by the chat's own renderer, and a word on how an answer ended."""
+"""A transcript as the page shows it: its messages, by the chat's own renderer, and a word on how an answer ended."""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from django.utils.safestring import SafeString
 
-from chatsite.chat import access, markdown
+from chatsite.chat import access, calling, fragments, markdown
 from chatsite.chat.models import Attachment, Feedback, Generation, Message
+from chatsite.chat.tools import search_chats
 from chatsite.review.actions import Transcript
+from chatsite.review.forms import OutcomeForm
 
 STATES = {
     Generation.Status.ACTIVE: "Still being written.",
@@ -34,11 +36,19 @@ class Turn:
     created_at: datetime.datetime
     feedback: Feedback | None = None
     files: tuple[Attachment, ...] = ()
+    calls: tuple[fragments.ShownCall, ...] = ()
+
+    @property
+    def outcome_form(self) -> OutcomeForm | None:
+        """For a reviewer to say what was made of the report; None where nothing is reported."""
+        if self.feedback is None or not self.feedback.is_reported:
+            return None
+        return OutcomeForm(auto_id=f"report-{self.feedback.pk}-%s")
 
 
 def turns_of(transcript: Transcript) -> Iterator[Turn]:
-    """All messages, oldest first, those of other branches marked."""
-    shown = {message.pk for message in access.path_of(transcript.conversation)}
+    """Its messages, oldest first, those of other branches marked; opinions as far as they may be read."""
+    shown = set(access.path_ids_of(transcript.conversation))
     for message in transcript.messages:
         is_answer = message.role == Message.Role.ASSISTANT
         yield Turn(
@@ -50,9 +60,22 @@ def turns_of(transcript: Transcript) -> Iterator[Turn]:
             state=_state_of(message) if is_answer else "",
             is_other_branch=message.pk not in shown,
             created_at=message.created_at,
-            feedback=getattr(message, "feedback", None),
+            feedback=_feedback_of(message, transcript),
             files=tuple(message.attachments.all()),
+            calls=tuple(_calls_of(message, transcript)),
         )
+
+
+def _calls_of(message: Message, transcript: Transcript) -> Iterator[fragments.ShownCall]:
+    """Calls of tools. What a search found in other conversations is no part of what was reported."""
+    for call, shown in zip(calling.of(message), fragments.shown_calls(message), strict=True):
+        is_from_elsewhere = call.name == search_chats.TOOL.name and not transcript.is_whole
+        yield replace(shown, result="(left out)") if is_from_elsewhere else shown
+
+
+def _feedback_of(message: Message, transcript: Transcript) -> Feedback | None:
+    found: Feedback | None = getattr(message, "feedback", None)
+    return found if found is not None and (transcript.is_whole or found.is_reported) else None
 
 
 def _state_of(message: Message) -> str:

@@ -1,6 +1,6 @@
 """Pages of review: find a conversation, say why, read it; and for everybody, who opened one's own.
 
-For whoever may not review, the first two do not exist: 404, signed in or not.
+For whoever may not review, and for all while the policy is off, the first two do not exist: 404, signed in or not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from chatsite.accounts.models import User
 from chatsite.chat.models import Conversation, Feedback
-from chatsite.review import actions
+from chatsite.review import actions, reports
 from chatsite.review.forms import ReasonForm, SearchForm
 from chatsite.review.models import AccessEvent
 from chatsite.review.turns import turns_of
@@ -36,19 +36,31 @@ PAGE_ROWS = 50
 @never_cache
 def index(request: HttpRequest) -> HttpResponse:
     """Conversations of one owner. Titles quote what people wrote, so none is shown before its record is made."""
-    if not actions.may_review(request.user):
+    rule = actions.policy_for(request.user)
+    if rule is actions.Policy.OFF:
         raise Http404
-    form = SearchForm(request.GET if "owner" in request.GET or "feedback" in request.GET else None)
-    found: QuerySet[Conversation] | None = None
+    is_asked = "owner" in request.GET or "feedback" in request.GET
+    form = SearchForm(request.GET if is_asked else None, policy=rule)
+    page = None
     if form.is_bound and form.is_valid():
-        found = form.conversations().select_related("owner").defer("title", "system_prompt")
-        found = found.annotate(
-            num_messages=Count("messages"),
-            num_good=Count("messages", filter=Q(messages__feedback__rating=Feedback.Rating.GOOD)),
-            num_bad=Count("messages", filter=Q(messages__feedback__rating=Feedback.Rating.BAD)),
-        ).order_by("-updated_at", "-id")
-    page = None if found is None else Paginator(found, PAGE_ROWS).get_page(request.GET.get("page"))
-    return render(request, "review/index.html", {"form": form, "page": page})
+        found = form.conversations(actions.readable_by(request.user)).select_related("owner")
+        counted = _counted(found.defer("title", "system_prompt"), rule).order_by("-updated_at", "-id")
+        page = Paginator(counted, PAGE_ROWS).get_page(request.GET.get("page"))
+    num_open = reports.reports_for(request.user).filter(outcome=None).count()
+    context = {"form": form, "page": page, "is_any_readable": rule is actions.Policy.REASON, "num_open": num_open}
+    return render(request, "review/index.html", context)
+
+
+def _counted(rows: QuerySet[Conversation], rule: actions.Policy) -> QuerySet[Conversation]:
+    """With the number of reports; of messages and other opinions only where all of them may be read."""
+    rows = rows.annotate(num_reports=Count("messages", filter=Q(messages__feedback__is_reported=True)))
+    if rule is not actions.Policy.REASON:
+        return rows
+    return rows.annotate(
+        num_messages=Count("messages"),
+        num_good=Count("messages", filter=Q(messages__feedback__rating=Feedback.Rating.GOOD)),
+        num_bad=Count("messages", filter=Q(messages__feedback__rating=Feedback.Rating.BAD)),
+    )
 
 
 @require_http_methods(["GET", "POST"])
@@ -77,10 +89,21 @@ def transcript(request: HttpRequest, conversation_id: UUID) -> HttpResponse:
 @login_required
 @never_cache
 def mine(request: HttpRequest) -> HttpResponse:
-    """Who opened the signed-in person's conversations, newest first."""
-    events = AccessEvent.objects.filter(subject=cast(User, request.user)).select_related("conversation")
+    """What may be read here, who opened the signed-in person's conversations, and what became of their reports."""
+    owner = cast(User, request.user)
+    events = AccessEvent.objects.filter(subject=owner).select_related("conversation")
     page = Paginator(events, PAGE_ROWS).get_page(request.GET.get("page"))
-    return render(request, "review/mine.html", {"page": page})
+    reported = actions.standing_reports().filter(message__conversation__owner=owner)
+    reported = reported.select_related("message__conversation", "outcome__handled_by").defer(
+        "message__content", "message__reasoning", "message__conversation__system_prompt"
+    )
+    context = {
+        "page": page,
+        "policy": actions.policy(),
+        "reports": reported[:PAGE_ROWS],
+        "num_reports": reported.count(),
+    }
+    return render(request, "review/mine.html", context)
 
 
 def _client_ip(request: HttpRequest) -> str | None:
