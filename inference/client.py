@@ -19,22 +19,11 @@ import redis.asyncio
 import structlog
 
 from inference import celery, event_log, keys, orders, registry, waiting_room
+from inference.cards import ModelCard, WorkerCard
 from inference.config import InferenceConfig, load
 from inference.errors import InvalidRequest, ModelNotServed, PromptTooLong, StoreUnavailable
-from inference.protocol import (
-    ErrorFacts,
-    Event,
-    Finish,
-    FinishReason,
-    GenerationRequest,
-    Log,
-    ModelCard,
-    SamplingParams,
-    Standing,
-    SwapOrder,
-    SwapReport,
-    WorkerCard,
-)
+from inference.log import Log
+from inference.protocol import ErrorFacts, Event, Finish, FinishReason, GenerationRequest, SamplingParams, Standing
 from inference.store import (
     AsyncScripts,
     Scripts,
@@ -45,6 +34,7 @@ from inference.store import (
     connect_for_reading,
     reaching,
 )
+from inference.swap_messages import SwapOrder, SwapReport
 
 if TYPE_CHECKING:
     from inference.prompt.builder import PromptBuilder
@@ -52,6 +42,7 @@ if TYPE_CHECKING:
 logger = structlog.get_logger(__name__)
 
 RING_AGAIN_MS = 2_000  # a generation that waits this long since its last bell may have lost it
+SCANNED_KEYS = 1_000  # in one round trip of a look at all keys; Redis serves others in between
 MAX_BUILDERS = 4  # prompt builders kept per process; a tokenizer takes some ten MB
 _COUNTS = {1: "once", 2: "twice", 3: "three times"}
 
@@ -280,6 +271,32 @@ class InferenceClient:
         """Delete request, log and everything else that Redis keeps of it, wherever it stands."""
         with reaching():
             self._scripts.run("forget", self._ttl_ms, str(generation_id))
+
+    @property
+    def kept_seconds(self) -> float:
+        """So long after its end Redis may still have something of a generation."""
+        return self._ttl_ms / 1000
+
+    def forget_user(self, user_key: str) -> int:
+        """Delete every key in whose name the user stands, and their marks in every waiting room; how many there were.
+
+        Called once nothing of theirs waits any more. Looks at every key that this site has in Redis, some thousands at
+        a time: for the rare occasion of an account that goes. What enters meanwhile expires by itself.
+
+        Raises:
+            StoreUnavailable: some may be left; each expires, or goes when its waiting room moves on.
+        """
+        num_gone = 0
+        with reaching():
+            for found in self.redis.scan_iter(match=f"{keys.PREFIX}*", count=SCANNED_KEYS):
+                key = found.decode(errors="replace")
+                if user_key in key:
+                    num_gone += int(self.redis.delete(found))
+                elif key.startswith(keys.ROOMS) and key.endswith((":users", ":served")):
+                    num_gone += int(self.redis.zrem(found, user_key))
+                elif key.startswith(keys.ROOMS) and key.endswith(":running"):
+                    num_gone += int(self.redis.hdel(found, user_key))
+        return num_gone
 
 
 class AsyncInferenceClient:

@@ -20,8 +20,10 @@ from inference import keys
 from inference.config import InferenceConfig
 from inference.cost import cost
 from inference.errors import EventsExpired
-from inference.protocol import Event, EventKind, Finish, FinishReason, Log, Usage, decode, encode
+from inference.log import Log
+from inference.protocol import Event, EventKind, Finish, FinishReason, Usage
 from inference.store import Scripts, active_ttl_ms
+from inference.wire import decode, encode
 
 logger = structlog.get_logger(__name__)
 

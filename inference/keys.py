@@ -12,6 +12,7 @@ from uuid import UUID
 PREFIX = "{smolfleet}:"
 CELERY_PREFIX = f"{PREFIX}celery:"
 
+ROOMS = f"{PREFIX}room:"  # how the keys of all waiting rooms begin
 LEASES = f"{PREFIX}leases"
 WORKERS = f"{PREFIX}workers"  # zset: worker name -> when its card expires, in ms
 STOPS = f"{PREFIX}stops"  # channel: the id of a generation whose stop flag was set

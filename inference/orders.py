@@ -15,7 +15,8 @@ import redis
 from redis.exceptions import WatchError
 
 from inference import keys
-from inference.protocol import SwapOrder, SwapReport, decode, encode
+from inference.swap_messages import SwapOrder, SwapReport
+from inference.wire import decode, encode
 
 ORDER_TTL_MS = 60_000  # since the worker was last seen to be at it; more than a start takes
 REPORT_TTL_SECONDS = 3_600

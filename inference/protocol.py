@@ -1,24 +1,20 @@
-"""What crosses processes between web and workers: requests, events, cards. Typed, frozen, versioned.
+"""What crosses processes about a generation: its request, its events, its finish. Typed, frozen, versioned.
 
 Knows nothing of Redis, Celery or a model. Web code and workers both import it; a change here is a change of the
-protocol, so `PROTOCOL_VERSION` rises with it and an older reader refuses a newer message by name.
+protocol, so `wire.PROTOCOL_VERSION` rises with it. What workers say of themselves is in `cards`, changing their model
+in `swap_messages`.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import ClassVar, Literal, Self
 from uuid import UUID
 
 import msgspec
 
 from inference.errors import InvalidRequest
-
-PROTOCOL_VERSION = 2
-
-T = TypeVar("T", bound=msgspec.Struct)
+from inference.wire import PROTOCOL_VERSION, crosses_processes
 
 Cut = Literal["", "max_tokens", "context", "time", "loop"]  # which limit ended an answer
 
@@ -89,6 +85,7 @@ class ChatMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     tool_call_id: str = ""
 
 
+@crosses_processes
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How to choose tokens. None means: the model's own default from the catalog.
 
@@ -188,6 +185,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_second: float = 0.0  # 0 = as fast as it can be written
 
 
+@crosses_processes
 class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a worker needs to answer one message. Stored in Redis until the answer is recorded.
 
@@ -285,6 +283,7 @@ class TokenLogprob(msgspec.Struct, frozen=True):
     top: tuple[tuple[bytes, float], ...] = ()
 
 
+@crosses_processes
 class Finish(msgspec.Struct, frozen=True, kw_only=True):
     """How an answer ended. `content_sha256` covers content (UTF-8) alone; `num_chars` its length in code points.
 
@@ -303,6 +302,7 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
     decode_seconds: float = 0.0  # from the first to the last token of the last attempt
 
 
+@crosses_processes
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One entry of a generation's log. `seq` counts from 1 without holes, across attempts; 0 = not yet in the log.
 
@@ -321,47 +321,6 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     finish: Finish | None = None
 
 
-class Cursor(msgspec.Struct, frozen=True):
-    """Where a viewer stands: the log's mark and the newest seq it has. Text form `<mark>:<seq>` is the SSE id."""
-
-    mark: str
-    seq: int
-
-    _TEXT: ClassVar = re.compile(r"([0-9a-f]{1,32}):(\d{1,18})")
-
-    def __str__(self) -> str:
-        return f"{self.mark}:{self.seq}"
-
-    @classmethod
-    def parse(cls, text: str) -> Cursor | None:
-        """The cursor that `text` spells, or None when it spells none (a viewer then starts from the beginning)."""
-        match = cls._TEXT.fullmatch(text)
-        return cls(match[1], int(match[2])) if match else None
-
-
-class Log(msgspec.Struct, frozen=True):
-    """A generation's log as read: its mark, and the events asked for, oldest first."""
-
-    mark: str
-    events: tuple[Event, ...]
-
-    @property
-    def finish(self) -> Finish | None:
-        return next((e.finish for e in reversed(self.events) if e.kind is EventKind.FINISH), None)
-
-    @property
-    def is_recorded(self) -> bool:
-        return any(e.kind is EventKind.RECORDED for e in self.events)
-
-    def text(self, kind: Literal["content", "reasoning"]) -> str:
-        return "".join(d.text for e in self.events for d in e.deltas if d.kind == kind)
-
-    @property
-    def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The good calls so far, as far as they are written."""
-        return tool_calls_of(delta for event in self.events for delta in event.deltas)
-
-
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """Where a generation stands in Redis.
 
@@ -377,114 +336,3 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     stop_requested: bool = False
     is_recorded: bool = False
     waited_seconds: float = 0.0
-
-
-class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker says of the model it serves. `prompt_kit` is the key under which template and tokenizer lie;
-    `adapters` are the LoRA adapters laid over it, each with its scale."""
-
-    name: str
-    title: str
-    architecture: str
-    context_tokens: int  # of one conversation
-    prompt_kit: str
-    thinking: bool = False
-    tools: bool = False
-    sampling: SamplingParams = SamplingParams()
-    size_bytes: int = 0
-    quantization: str = ""
-    adapters: tuple[str, ...] = ()
-
-
-class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker's heartbeat. `degradations` say where it is less than it should be, `notes` what else is worth knowing;
-    one sentence each."""
-
-    name: str
-    model: ModelCard
-    num_slots: int
-    num_free_slots: int
-    device: str
-    started_at: float  # Unix seconds
-    seen_at: float  # Unix seconds, by the worker's clock
-    state: Literal["loading", "ready", "draining"] = "ready"
-    next_model: str = ""  # what it is changing to (`SwapOrder`): its own model is leaving, new messages go elsewhere
-    notes: tuple[str, ...] = ()
-    degradations: tuple[str, ...] = ()
-    num_decoded_tokens: int = 0
-    engine_idle_seconds: float = 0.0  # since the engine last finished a step while it had work; 0 when it has none
-    version: int = PROTOCOL_VERSION
-
-
-class SwapOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """To one worker: serve `model` instead (a catalog name, a path there, or an address at the hub).
-
-    `timeout_seconds` is how long what waits for the old model may take to be answered, where nobody else serves it.
-    """
-
-    id: UUID
-    model: str
-    timeout_seconds: float
-    version: int = PROTOCOL_VERSION
-
-
-class SwapReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a worker is with an order; the newest replaces the one before. `sentence` says why an order ended badly.
-
-    `waiting`: the worker is the last of its old model and answers whoever waits for that. `draining`: it accepts
-    nothing more. The ends: `ready`, `refused` (nothing has changed), `called_off` (it serves the old model as before),
-    `failed` (the new model could not be loaded; it serves the old one again).
-    """
-
-    order: UUID
-    state: Literal["checking", "waiting", "draining", "loading", "ready", "refused", "called_off", "failed"]
-    model: str = ""  # the new model's catalog name, once it is known
-    num_answers: int = 0  # that are still to be written before it goes on
-    sentence: str = ""
-    version: int = PROTOCOL_VERSION
-
-    @property
-    def is_end(self) -> bool:
-        return self.state in ("ready", "refused", "called_off", "failed")
-
-
-def tool_calls_of(deltas: Iterable[Delta]) -> tuple[ToolCall, ...]:
-    """The calls that `deltas` add up to, in order; failed ones are left out."""
-    calls: dict[int, ToolCall] = {}
-    failed: set[int] = set()
-    for piece in (delta.call for delta in deltas if delta.call is not None):
-        before = calls.get(piece.index, ToolCall("", "", ""))
-        calls[piece.index] = ToolCall(
-            before.id + piece.id, before.name + piece.name, before.arguments + piece.arguments
-        )
-        if piece.error is not None:
-            failed.add(piece.index)
-    return tuple(call for index, call in sorted(calls.items()) if index not in failed)
-
-
-_encoder = msgspec.json.Encoder()
-
-# Made here, while the module is imported and one thread alone can be: when several threads meet a struct type for the
-# first time at once, msgspec 0.22 crashes the process while it looks at the type's fields.
-_decoders: dict[type[msgspec.Struct], msgspec.json.Decoder[Any]] = {
-    kind: msgspec.json.Decoder(kind)
-    for kind in (Event, Finish, GenerationRequest, ModelCard, SamplingParams, SwapOrder, SwapReport, WorkerCard)
-}
-
-
-def encode(value: msgspec.Struct) -> bytes:
-    """JSON form of any struct of this module."""
-    return _encoder.encode(value)
-
-
-def decode(data: bytes | str, kind: type[T]) -> T:
-    """The struct of one of the kinds that cross processes that `data` holds.
-
-    Raises:
-        InvalidRequest: it is not JSON of that kind; the sentence names the field.
-    """
-    try:
-        decoded: T = _decoders[kind].decode(data)
-    except msgspec.DecodeError as error:
-        raise InvalidRequest(f"not a {kind.__name__}: {error}") from error
-    return decoded

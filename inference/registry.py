@@ -13,8 +13,9 @@ import redis
 import structlog
 
 from inference import keys
+from inference.cards import ModelCard, WorkerCard
 from inference.errors import InvalidRequest
-from inference.protocol import ModelCard, WorkerCard, decode, encode
+from inference.wire import decode, encode
 
 logger = structlog.get_logger(__name__)
 

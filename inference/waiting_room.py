@@ -17,8 +17,9 @@ from inference import keys
 from inference.config import InferenceConfig
 from inference.cost import estimated_cost
 from inference.errors import InvalidRequest
-from inference.protocol import PROTOCOL_VERSION, GenerationRequest, Standing, decode, encode
+from inference.protocol import GenerationRequest, Standing
 from inference.store import Scripts, active_ttl_ms
+from inference.wire import PROTOCOL_VERSION, decode, encode
 
 PREFIX_TTL_MS = 1_800_000  # a conversation that rested this long has hardly kept its prefix anywhere
 

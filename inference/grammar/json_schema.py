@@ -50,7 +50,7 @@ _IMPOSSIBLE = ("NoExtension",)
 _UNSUPPORTED = re.compile(r"Unimplemented keys: (\[.*\])")
 _PREAMBLE = re.compile(r"^at \d+\(\d+\): failed to compile JSON schema: ")
 _BAD_PATTERN = re.compile(r"^regex parse error:.*^error: ([^\n]*)", re.DOTALL | re.MULTILINE)
-_names_decoder = msgspec.json.Decoder(list[str])  # made at import, by one thread: see inference.protocol
+_names_decoder = msgspec.json.Decoder(list[str])  # made at import, by one thread: see inference.wire
 _OUTSIDE = re.compile(r"Resource '(.*?)' is not present")
 
 

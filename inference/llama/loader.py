@@ -17,6 +17,7 @@ import msgspec
 import structlog
 
 from inference import catalog, memory, metrics
+from inference.cards import ModelCard
 from inference.catalog import CatalogEntry
 from inference.config import InferenceConfig
 from inference.errors import ModelFileError
@@ -33,7 +34,6 @@ from inference.notes import Notes
 from inference.prompt.builder import PromptBuilder
 from inference.prompt.kit import PromptKit
 from inference.prompt.tokenizer import check_supported
-from inference.protocol import ModelCard
 
 log = structlog.get_logger(__name__)
 

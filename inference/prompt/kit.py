@@ -120,4 +120,4 @@ class PromptKit(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return "" if self.eos_id is None else self.tokens[self.eos_id]
 
 
-_decoder = msgspec.msgpack.Decoder(PromptKit)  # made at import, by one thread: see inference.protocol
+_decoder = msgspec.msgpack.Decoder(PromptKit)  # made at import, by one thread: see inference.wire

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable
 from typing import Literal
 
 from inference.engine.submission import Logprobs
+from inference.log import Log, tool_calls_of
 from inference.output.deltas import OutputPipeline
 from inference.output.loop_detector import LoopDetector
-from inference.protocol import Delta, Log, tool_calls_of
+from inference.protocol import Delta
 from inference.worker.news import News, NewsWithLogprobs
 
 

@@ -11,35 +11,30 @@ the same text, the next entry continues what viewers already have.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from queue import Empty
-from typing import TypeVar, assert_never
+from typing import assert_never
 
 import numpy as np
 import structlog
-from prometheus_client import Histogram
-from redis.exceptions import RedisError
 
 from inference import metrics
 from inference.engine.engine import Engine
-from inference.engine.sampling import SamplerPlan, seed_of
 from inference.engine.submission import Ended, Reading, Submission
-from inference.errors import EngineDied, EngineStopped, EventsExpired, InvalidRequest, StoreUnavailable
-from inference.output.deltas import OutputPipeline
-from inference.prompt.builder import Prompt
+from inference.errors import EngineDied, EngineStopped, EventsExpired, InvalidRequest
 from inference.protocol import Cut, Delta, ErrorFacts, Event, EventKind, Finish, FinishReason, TokenLogprob, Usage
+from inference.worker import parting
 from inference.worker.answer_text import AnswerText
 from inference.worker.attempts import Arrived, Attempt, Notice
 from inference.worker.opening import Recital
+from inference.worker.preparation import Preparation
 from inference.worker.publisher import PUBLISHER_MS
-from inference.worker.workbench import Workbench
+from inference.worker.stopwatch import Stopwatch
+from inference.worker.workbench import Workbench, hint
 
 log = structlog.get_logger(__name__)
-T = TypeVar("T")
 
 MIN_PROGRESS_TOKENS = 256  # a prompt with less to read is read before anybody could see how far it is
 PROGRESS_SECONDS = 0.25  # between two progress events
-SETTLE_SECONDS = 1.0  # news may take so long to leave before the generation is handed on without them
 
 WORKER_FAULT = ErrorFacts(code="worker_fault", message="The worker failed while writing this answer.", retryable=True)
 TEXT_DIFFERS = ErrorFacts(
@@ -63,11 +58,9 @@ class Generation:
         self._is_in_engine = False
         self._is_finishing = False
         self._has_text = False
-        self._first_token_at = 0.0
-        self._last_token_at = 0.0
         self._progress_at = 0.0
         self._gather_seconds = max(0, bench.config.flush_ms - PUBLISHER_MS) / 1000
-        self._itl = metrics.ITL_SECONDS.labels(bench.model.name)
+        self._watch = Stopwatch(bench.model.name, attempt.generation_id)
         self._log = log.bind(generation=str(attempt.generation_id), model=bench.model.name)
 
     def run(self) -> None:
@@ -96,53 +89,34 @@ class Generation:
             self._await_engine()
 
     def _answer(self) -> None:
+        model = self._bench.model
         try:
-            prompt = self._bench.model.prompts.build(self._request)
-            sampling = self._bench.model.sampling_of(self._request)
-            plan = SamplerPlan.of(sampling, seed=seed_of(self._attempt.generation_id))
-            opening = self._bench.model.opening_tokens(self._request, prompt)
-            # What the log holds of an opening is its beginning, or all of it and more.
-            generated = self._text.tokens if len(self._text.tokens) > len(opening) else opening
-            self._constraint = self._bench.model.constraint_for(self._request, sampling, prompt, generated)
+            ready = Preparation.of(model, self._request, self._text.tokens)
         except InvalidRequest as error:
             self._finish(FinishReason.ERROR, error=ErrorFacts(code=error.code, message=error.message))
             return
-        self._num_prompt_tokens = len(prompt.tokens)
-        self._num_dropped = prompt.num_dropped_messages
-        self._num_given = len(opening)
-        pipeline = OutputPipeline(
-            self._bench.model.token_bytes,
-            think_tags=self._bench.model.think_tags_for(sampling),
-            starts_thinking=prompt.starts_thinking,
-            calls=self._bench.model.calls_in(self._request),
-            stop=sampling.stop,
-            drops_space=prompt.adds_space,
-        )
-        given = self._request.opening
-        is_recited = given is not None and given.is_whole
-        room = self._bench.model.context_tokens - len(prompt.tokens)
-        max_tokens = min(sampling.max_tokens + len(opening) if sampling.max_tokens else room, room)
-        is_asked = sampling.max_tokens is not None and max_tokens == sampling.max_tokens + len(opening)
-        self._cut = "max_tokens" if is_asked else "context"
-        # Whoever forbids the end wants every token, whatever they say; and what is given is nobody's loop.
-        loop_tokens = 0 if sampling.ignore_eos or is_recited else self._bench.config.loop_tokens
-        if sampling.logprobs is not None:
-            self._text.tell_logprobs(self._bench.model.token_bytes)
-        if not self._text.begin(pipeline, loop_tokens=loop_tokens):
+        self._num_prompt_tokens = len(ready.prompt.tokens)
+        self._num_dropped = ready.prompt.num_dropped_messages
+        self._num_given = len(ready.opening)
+        self._cut = ready.cut
+        if ready.sampling.logprobs is not None:
+            self._text.tell_logprobs(model.token_bytes)
+        loop_tokens = self._bench.config.loop_tokens if ready.watches_for_loops else 0
+        if not self._text.begin(ready.pipeline(model, self._request), loop_tokens=loop_tokens):
             self._finish(FinishReason.ERROR, error=TEXT_DIFFERS)
             return
-        if given is not None and is_recited:
-            self._engine, max_tokens = Recital(opening, given.tokens_per_second), len(opening) + 1
-        elif len(self._text.tokens) < len(opening):
-            self._give(opening[len(self._text.tokens) :])
+        if ready.recital is not None:
+            self._engine = ready.recital
+        elif len(self._text.tokens) < len(ready.opening):
+            self._give(ready.opening[len(self._text.tokens) :])
         if self._text.stopped:
             self._finish(FinishReason.STOP)
         elif self._text.is_looping:
             self._finish(FinishReason.LENGTH, cut="loop")
-        elif len(self._text.tokens) >= max_tokens:
+        elif len(self._text.tokens) >= ready.max_tokens:
             self._finish(FinishReason.LENGTH, cut=self._cut)
         else:
-            self._submit(prompt, plan, max_tokens)
+            self._submit(ready)
 
     def _give(self, opening: list[int]) -> None:
         """Show the given beginning, in one piece: the log then has all of it or nothing."""
@@ -151,18 +125,18 @@ class Generation:
         self._has_text = bool(deltas)
         self._bench.publisher.put_deltas(self._outbox, [token for item in news for token in item.tokens], deltas)
 
-    def _submit(self, prompt: Prompt, plan: SamplerPlan, max_tokens: int) -> None:
+    def _submit(self, ready: Preparation) -> None:
         submission = Submission(
             key=self._attempt.key,
-            prompt=prompt.tokens,
+            prompt=ready.prompt.tokens,
             generated=np.array(self._text.tokens, np.int32),
-            plan=plan,
-            max_tokens=max_tokens,
+            plan=ready.plan,
+            max_tokens=ready.max_tokens,
             salt=self._request.user_key,
-            num_shared=prompt.num_shared,
+            num_shared=ready.prompt.num_shared,
             priority=self._request.priority,
             sink=self._attempt.hear,
-            constraint=self._constraint,
+            constraint=ready.constraint,
         )
         try:
             self._engine.submit(submission)
@@ -247,11 +221,7 @@ class Generation:
         deltas: list[Delta] = []
         logprobs: list[TokenLogprob] = []
         for item in arrived:
-            if self._last_token_at:
-                self._itl.observe(item.at - self._last_token_at)
-            else:
-                self._first_token_at = item.at
-            self._last_token_at = item.at
+            self._watch.token_came(item.at)
             news = self._text.push(item.token.id, item.token.logprobs)
             tokens += news.tokens
             deltas += news.deltas
@@ -260,13 +230,13 @@ class Generation:
                 break
         if deltas and not self._has_text:
             self._has_text = True
-            self._observe_since_submit(metrics.TTFT_SECONDS)
+            self._watch.first_text_came()
         if tokens:
             self._bench.publisher.put_deltas(self._outbox, tokens, deltas, logprobs)
 
     def _take_reading(self, reading: Reading) -> None:
         if self._num_cached is None:
-            self._observe_since_submit(metrics.QUEUE_WAIT_SECONDS)
+            self._watch.reading_began()
         self._num_cached = reading.num_cached
         now = time.monotonic()
         is_long = reading.num_total - reading.num_cached >= MIN_PROGRESS_TOKENS
@@ -308,7 +278,7 @@ class Generation:
             error=error,
             worker=self._bench.config.worker_name,
             num_dropped_messages=self._num_dropped,
-            decode_seconds=self._last_token_at - self._first_token_at,
+            decode_seconds=self._watch.decode_seconds,
         )
         self._bench.publisher.finish(self._outbox, finish, last.deltas, tokens=last.tokens, logprobs=last.logprobs)
         if self._await_notice() is Notice.FINISHED:
@@ -323,44 +293,18 @@ class Generation:
                 num_prompt_tokens=finish.usage.prompt_tokens,
                 num_tokens=finish.usage.completion_tokens,
             )
-            self._hint("record", self._bench.send_record, self._attempt.generation_id)
+            hint(self._log, "record", self._bench.send_record, self._attempt.generation_id)
         else:
             self._lose()
 
     def _hand_on(self) -> None:
-        """Let another worker go on: back to the front of the waiting room, with what is written so far."""
         self._leave_engine()
-        self._bench.publisher.settle(self._outbox, SETTLE_SECONDS)
-        try:
-            released = self._bench.room.release(self._attempt.generation_id, self._attempt.ticket)
-        except RedisError as error:  # the lease lapses instead
-            self._log.warning("generation_not_released", error=type(error).__name__)
-            return
-        self._log.info("generation_handed_on", released=released, num_tokens=len(self._text.tokens))
-        if released:
-            self._hint("ring", self._bench.ring, self._bench.model.name)
+        parting.hand_on(self._bench, self._attempt, self._outbox, self._log, num_tokens=len(self._text.tokens))
 
     def _give_up(self) -> None:
-        """This worker fails under the answer: let another go on at once, instead of when the lease has run out.
-
-        It counts as a lost attempt, so an answer that itself is what breaks workers ends: the sweeper fails it when
-        it was the last one.
-        """
-        attempt, config = self._attempt, self._bench.config
         self._leave_engine()
         self._is_in_engine = False  # a hung engine never says that it ended
-        self._bench.publisher.settle(self._outbox, SETTLE_SECONDS)
-        try:
-            given_up = self._bench.leases.give_up(attempt.generation_id, attempt.ticket)
-            is_last = attempt.num_lost + 1 >= config.max_attempts
-            goes_on = given_up and not is_last and self._bench.room.reenter(attempt.generation_id)
-        except RedisError as error:  # the lease lapses in its own time
-            self._log.warning("generation_not_given_up", error=type(error).__name__)
-            return
-        metrics.ATTEMPTS_LOST.labels(self._bench.model.name).inc()
-        self._log.warning("generation_given_up", given_up=given_up, goes_on=goes_on, num_tokens=len(self._text.tokens))
-        if goes_on:
-            self._hint("ring", self._bench.ring, self._bench.model.name)
+        parting.give_up(self._bench, self._attempt, self._outbox, self._log, num_tokens=len(self._text.tokens))
 
     def _lose(self) -> None:
         """Somebody else's now. Nothing more is written."""
@@ -399,16 +343,3 @@ class Generation:
             completion_tokens=num_own,
             reasoning_tokens=min(self._text.num_reasoning_tokens, num_own),
         )
-
-    def _hint(self, what: str, send: Callable[[T], None], about: T) -> None:
-        try:
-            send(about)
-        except StoreUnavailable as error:
-            self._log.warning("hint_not_sent", what=what, error=error.message)  # the sweeper repeats it
-
-    def _observe_since_submit(self, histogram: Histogram) -> None:
-        """A generation's id is a UUIDv7 made at submit, so it tells when that was (by the web node's clock)."""
-        generation_id = self._attempt.generation_id
-        if generation_id.version == 7:
-            seconds = time.time() - (generation_id.int >> 80) / 1000
-            histogram.labels(self._bench.model.name).observe(max(0.0, seconds))

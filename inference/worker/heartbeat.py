@@ -11,7 +11,7 @@ from collections.abc import Callable
 import structlog
 from redis.exceptions import RedisError
 
-from inference.protocol import WorkerCard
+from inference.cards import WorkerCard
 from inference.registry import Registry
 from inference.worker.ticking import TickingThread
 

@@ -38,13 +38,14 @@ from redis.exceptions import RedisError
 from inference import celery as celery_module
 from inference import config as configuration
 from inference import keys, metrics
+from inference.cards import ModelCard, WorkerCard
 from inference.catalog import Catalog, CatalogEntry
 from inference.config import InferenceConfig
 from inference.errors import InferenceError
 from inference.orders import Orders
-from inference.protocol import ModelCard, SwapOrder, WorkerCard
 from inference.registry import Registry
 from inference.store import connect
+from inference.swap_messages import SwapOrder
 from inference.waiting_room import WaitingRoom
 from inference.worker import image
 from inference.worker.heartbeat import Heartbeat

@@ -11,11 +11,11 @@ import threading
 import structlog
 
 from inference import celery as celery_module
+from inference.cards import ModelCard
 from inference.catalog import CatalogEntry
 from inference.config import InferenceConfig
 from inference.errors import InferenceError
 from inference.prompt.builder import PromptBuilder
-from inference.protocol import ModelCard
 from inference.store import connect
 from inference.worker.runtime import Runtime
 from inference.worker.workbench import Served

@@ -23,8 +23,8 @@ from inference.config import InferenceConfig
 from inference.errors import InferenceError, InvalidRequest, StoreUnavailable
 from inference.orders import Orders
 from inference.prompt.tokenizer import check_supported
-from inference.protocol import SwapOrder, SwapReport
 from inference.registry import Registry
+from inference.swap_messages import SwapOrder, SwapReport
 from inference.waiting_room import WaitingRoom
 from inference.worker.runtime import Runtime
 

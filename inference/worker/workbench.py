@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -15,7 +16,7 @@ import msgspec
 from inference.config import InferenceConfig
 from inference.engine.constraint import Constraint
 from inference.engine.engine import Engine
-from inference.errors import EngineError, InvalidRequest
+from inference.errors import EngineError, InvalidRequest, StoreUnavailable
 from inference.event_log import EventLog
 from inference.grammar import tool_grammar
 from inference.grammar.matcher import Grammars
@@ -28,6 +29,8 @@ from inference.protocol import GenerationRequest, SamplingParams
 from inference.waiting_room import WaitingRoom
 from inference.worker.opening import opening_tokens
 from inference.worker.publisher import Publisher
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,3 +148,11 @@ class Workbench:
     publisher: Publisher
     ring: Callable[[str], None]
     send_record: Callable[[UUID], None]
+
+
+def hint(log: Any, what: str, send: Callable[[T], None], about: T) -> None:
+    """Send a hint (`ring` or `send_record`); the store being away is said and no more."""
+    try:
+        send(about)
+    except StoreUnavailable as error:
+        log.warning("hint_not_sent", what=what, error=error.message)  # the sweeper repeats it

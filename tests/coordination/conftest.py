@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 import redis as redis_py
 
+from inference.cards import ModelCard, WorkerCard
 from inference.client import InferenceClient
 from inference.config import InferenceConfig, load
 from inference.event_log import EventLog
@@ -22,10 +23,8 @@ from inference.protocol import (
     Finish,
     FinishReason,
     GenerationRequest,
-    ModelCard,
     Role,
     Usage,
-    WorkerCard,
 )
 from inference.registry import Registry
 from inference.waiting_room import WaitingRoom

@@ -26,7 +26,8 @@ from inference.config import InferenceConfig
 from inference.errors import EventsExpired
 from inference.event_log import EventLog, parse_news
 from inference.lease import Leases
-from inference.protocol import Event, EventKind, Finish, FinishReason, Log
+from inference.log import Log
+from inference.protocol import Event, EventKind, Finish, FinishReason
 from inference.waiting_room import Claim, WaitingRoom
 from tests.coordination.cast import NUM_TOKENS, Budget, Row, Services, Viewer, Worker, tokens_of
 from tests.coordination.conftest import MODEL, delta, make_request

@@ -14,8 +14,9 @@ from inference.config import InferenceConfig
 from inference.errors import EventsExpired, InvalidRequest
 from inference.event_log import EventLog, parse_news
 from inference.lease import Leases
-from inference.protocol import PROTOCOL_VERSION, Event, EventKind, FinishReason, GenerationRequest
+from inference.protocol import Event, EventKind, FinishReason, GenerationRequest
 from inference.waiting_room import Claim, WaitingRoom
+from inference.wire import PROTOCOL_VERSION
 from tests.coordination.conftest import MODEL, delta, finish, make_request
 
 

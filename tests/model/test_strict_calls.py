@@ -8,9 +8,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from inference.log import tool_calls_of
 from inference.output.tool_calls import ToolCallParser
 from inference.prompt.builder import PromptBuilder
-from inference.protocol import GenerationRequest, SamplingParams, ToolSpec, tool_calls_of
+from inference.protocol import GenerationRequest, SamplingParams, ToolSpec
 from inference.worker.workbench import Served
 from tests.model.test_prompts import ask
 

@@ -17,6 +17,7 @@ PLACEHOLDER = re.compile(r"%\(\w+\)[-#0 +]*[\d.]*[a-zA-Z]|%[-#0 +]*[\d.]*[sdfg]|
 
 # Pages of staff alone stay English, as their `lang` says; the rest holds no words of ours.
 STAFF = (
+    "audit/index",
     "ops/",
     "review/admin_frame",
     "review/index",
@@ -24,6 +25,8 @@ STAFF = (
     "review/denied",
     "review/transcript",
     "review/_f",
+    "review/_outcome",
+    "review/report",
 )
 NAMES = {"Ctrl", "Shift", "Esc", "Enter", "O", "K", "B", "C", "s", "id", "Markdown", "HTML", "JSON"}
 TAG = re.compile(r"{%\s*(\w+)[^%]*?(?:%(?!})[^%]*?)*%}|{{.*?}}|{#.*?#}", re.S)

@@ -18,6 +18,7 @@ SOURCES = "".join(
     for name in (
         "chatsite/settings.py",
         "chatsite/site_config.py",
+        "chatsite/outside_config.py",
         "chatsite/state_dir.py",
         "chatsite/management/commands/prepare.py",
         "inference/config.py",

@@ -1,12 +1,12 @@
-"""JSON schemas: which are refused and how fast, and that whatever the masks let through is JSON of that schema."""
+"""Whatever the masks of a schema let through is JSON of that schema, also where an attempt goes on."""
+
+# ruff: noqa: F811  (fixtures are imported, then asked for by their names)
 
 from __future__ import annotations
 
 import json
-import random
 import re
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from inference.errors import EngineError, InvalidRequest
-from inference.grammar import json_schema
-from inference.grammar.matcher import Grammars, JsonConstraint
-from inference.prompt.kit import PromptKit, TokenType
+from inference.grammar.matcher import Grammars
+from inference.prompt.kit import PromptKit
 from inference.prompt.tokenizer import Tokenizer
+from tests.unit.grammar_walk import Walk, grammars, kit, spelled  # noqa: F401  (fixtures)
 
 ADDRESS = {
     "type": "object",
@@ -80,79 +80,6 @@ CASES: dict[str, tuple[Any, Callable[[Any], bool]]] = {
     ),
     "what looks special": ({"const": "<|im_end|>\u0000"}, lambda value: value == "<|im_end|>\u0000"),
 }
-
-
-def small_kit() -> PromptKit:
-    """Every byte, some longer tokens (two of them with the same bytes as what JSON needs), and special ones."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    bytes_ = [chr(byte) for byte in printable] + [chr(256 + i) for i in range(len(others))]
-    longer = ['{"', '":', '"}', '","', "}}", "street", "ĊĠĠĠĠ", "ĠĠ", "12", "true", "null", "Ã©", "ðŁ", "]}"]
-    special = ["<|im_start|>", "<|im_end|>", '{"', '"', "<think>", "[PAD]"]
-    kinds = [TokenType.CONTROL] * 3 + [TokenType.USER_DEFINED] * 2 + [TokenType.UNUSED]
-    tokens = (*bytes_, *longer, *special)
-    end = tokens.index("<|im_end|>")
-    return PromptKit(
-        model="small",
-        pre_tokenizer="gpt-2",
-        tokens=tokens,
-        token_types=bytes([TokenType.NORMAL] * (len(bytes_) + len(longer)) + kinds),
-        merges=(),
-        chat_template="",
-        context_tokens=100,
-        end_tokens=(end,),
-    )
-
-
-def spelled(kit: PromptKit, text: str) -> list[int]:
-    """Byte by byte: the kit's special token that looks like a quote keeps its tokenizer from writing one."""
-    tokenizer = Tokenizer(kit)
-    ids = {tokenizer.token_bytes(token): token for token in range(255, -1, -1)}
-    return [ids[bytes([byte])] for byte in text.encode()]
-
-
-class Walk:
-    """Draws tokens that a constraint allows, ever more often those that end something."""
-
-    def __init__(self, kit: PromptKit, seed: int) -> None:
-        self.kit = kit
-        self.tokenizer = Tokenizer(kit)
-        self.random = random.Random(seed)
-
-    def allowed(self, constraint: JsonConstraint) -> list[int]:
-        bits = np.unpackbits(constraint.mask().view(np.uint8), bitorder="little")
-        return [int(i) for i in np.flatnonzero(bits)]
-
-    def answer(self, constraint: JsonConstraint, *, patience: int = 30) -> list[int]:
-        tokens: list[int] = []
-        while not constraint.is_complete:
-            allowed = self.allowed(constraint)
-            assert allowed, "a dead end"
-            ends = [token for token in allowed if token in self.kit.end_tokens]
-            if ends and self.random.random() < 0.3:
-                return tokens
-            choices = [token for token in allowed if token not in self.kit.end_tokens]
-            if len(tokens) > patience:  # come to an end
-                closing = [t for t in choices if set(self.tokenizer.token_bytes(t)) <= set(b'"]}0')]
-                choices = closing or choices
-            token = self.random.choice(choices)
-            constraint.accept(token)
-            tokens.append(token)
-            assert len(tokens) < 3_000
-        return tokens
-
-    def text(self, tokens: list[int]) -> str:
-        return b"".join(map(self.tokenizer.token_bytes, tokens)).decode()
-
-
-@pytest.fixture(scope="module")
-def kit() -> PromptKit:
-    return small_kit()
-
-
-@pytest.fixture(scope="module")
-def grammars(kit: PromptKit) -> Grammars:
-    return Grammars.of(kit)
 
 
 @pytest.fixture(scope="module")
@@ -304,133 +231,3 @@ def test_one_set_of_grammars_serves_many_threads(kit: PromptKit) -> None:
         thread.join()
     assert len(texts) == 6
     assert all(follows_address(json.loads(text)) for text in texts)
-
-
-# -- which schemas are refused
-
-
-def nested(depth: int) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "integer"}
-    for _ in range(depth):
-        schema = {"type": "array", "items": schema}
-    return schema
-
-
-def referring(num_levels: int, keyword: str) -> dict[str, Any]:
-    """Few characters that stand for very many schemas."""
-    levels = {f"d{i}": {keyword: [{"$ref": f"#/$defs/d{i + 1}"}] * 8} for i in range(num_levels)}
-    return {"$ref": "#/$defs/d0", "$defs": {**levels, f"d{num_levels}": {"type": "string"}}}
-
-
-@pytest.mark.parametrize(
-    ("schema", "says"),
-    [
-        ("", "not JSON"),
-        ("{", "not JSON"),
-        ('{"a":NaN}', "not JSON"),
-        ('{"const":"\\ud83d"}', "not JSON"),
-        ('{"const":"\ud83d"}', "surrogate"),
-        ("[]", "a schema is an object"),
-        ("null", "a schema is an object"),
-        ("false", "allows nothing"),
-        ("[" * 50_000, "nested too deeply"),
-        ({"not": {"type": "string"}}, "not supported here: not"),
-        ({"type": "array", "uniqueItems": True}, "not supported here: uniqueItems"),
-        ({"if": {}, "then": {}}, "not supported here: if, then"),
-        ({"x-guidance": {"lenient": True}, "uniqueItems": True}, "not supported here: x-guidance"),
-        ({"type": "strin"}, "strin"),
-        ({"type": 5}, "type"),
-        ({"properties": []}, "properties"),
-        ({"type": "string", "format": "nope"}, "nope"),
-        ({"type": "string", "pattern": "(["}, "pattern .* unclosed character class"),
-        ({"type": "string", "pattern": "^(?=a)b"}, "look-around"),
-        ({"type": "string", "minLength": 5, "maxLength": 2}, "minLength"),
-        ({"$ref": "#"}, "nothing satisfies"),
-        ({"$ref": "#/$defs/none"}, "does not exist"),
-        ({"$ref": "http://127.0.0.1:1/x"}, "lies outside"),
-        ({"$ref": "file:///etc/passwd"}, "lies outside"),
-        ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "anyOf"),
-        ({"type": "integer", "multipleOf": 999_999_999_999_989}, "too large or too complex"),
-        # too large or too entangled
-        ({"enum": ["x" * 1000] * 101}, "100,000 characters"),
-        (nested(900), "nested too deeply"),
-        ({"properties": {f"p{i}": {} for i in range(500)}}, "500 optional properties"),
-        ({"allOf": [{"type": "string", "pattern": f".*a.{{{i}}}b.*"} for i in range(40)]}, "40 patterns"),
-        ({"type": "object", "patternProperties": {f"^k{i}x$": {} for i in range(800)}}, "patternProperties"),
-        (
-            {
-                "type": "array",
-                "prefixItems": [{"type": "string", "pattern": f"a{i}", "maxLength": 9} for i in range(200)],
-            },
-            "several patterns",
-        ),
-        (
-            {
-                "allOf": [
-                    {"type": "string", "pattern": "a", "maxLength": 5},
-                    {"anyOf": [{"minLength": i} for i in range(500)]},
-                ]
-            },
-            "several patterns",
-        ),
-        (
-            {
-                "allOf": [
-                    {"anyOf": [{"required": [f"p{i}"]}, {"properties": {f"q{i}": {"type": "null"}}}]} for i in range(20)
-                ]
-            },
-            "too large or too complex",
-        ),
-    ],
-)
-def test_a_schema_that_cannot_be_followed_is_refused_at_once_in_one_sentence(schema: Any, says: str) -> None:
-    text = schema if isinstance(schema, str) else json.dumps(schema)
-    began = time.monotonic()
-    with pytest.raises(InvalidRequest, match=says) as caught:
-        json_schema.check(text)
-    assert time.monotonic() - began < 5.0
-    assert caught.value.param == "response_format"
-    assert caught.value.message.endswith(".")
-    assert "\n" not in caught.value.message
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [
-        nested(30),
-        referring(20, "anyOf"),
-        referring(20, "allOf"),
-        {"enum": [f"value {i}" for i in range(5_000)]},
-        {"type": "string", "pattern": "^(a|ab|abc){1,10000}$"},
-        {"type": "string", "pattern": "(((a{1,1000}){1,1000}){1,1000}){1,1000}"},
-        {"type": "string", "pattern": "^(.*a.{200}b.*c.{200})$"},
-        {"type": "string", "maxLength": 1_000_000},
-        {"type": "array", "items": {"type": "integer"}, "minItems": 10_000, "maxItems": 1_000_000},
-        {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(400)}},
-        {"properties": {f"p{i}": {} for i in range(2_000)}, "required": [f"p{i}" for i in range(2_000)]},
-        {"const": "x" * 90_000},
-        {"$schema": "http://json-schema.org/draft-07/schema#", "title": "t", "default": 1, "examples": [2]},
-    ],
-    ids=lambda schema: json.dumps(schema)[:40],
-)
-def test_large_schemas_that_can_be_followed_are_and_no_token_takes_long(
-    kit: PromptKit, grammars: Grammars, schema: Any
-) -> None:
-    text = json.dumps(schema)
-    began = time.monotonic()
-    json_schema.check(text)
-    assert time.monotonic() - began < 5.0
-    constraint = grammars.constraint(text)
-    walk = Walk(kit, 2)
-    cpu_seconds = []
-    for _ in range(60):
-        choices = [token for token in walk.allowed(constraint) if token not in kit.end_tokens]
-        if constraint.is_complete or not choices:
-            break
-        started = time.thread_time()
-        try:
-            constraint.accept(walk.random.choice(choices))
-        except InvalidRequest:  # a bound of the engine's time was reached
-            break
-        cpu_seconds.append(time.thread_time() - started)
-    assert max(cpu_seconds) < 0.05

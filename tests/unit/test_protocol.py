@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from inference.cards import WorkerCard
 from inference.errors import InvalidRequest
+from inference.log import Cursor
 from inference.protocol import (
     ChatMessage,
-    Cursor,
     Delta,
     Event,
     EventKind,
@@ -23,25 +24,23 @@ from inference.protocol import (
     Role,
     SamplingParams,
     Usage,
-    WorkerCard,
-    decode,
-    encode,
 )
+from inference.wire import decode, encode
 
 ROOT = Path(__file__).resolve().parents[2]
 
 FIRST_USE_BY_EIGHT_THREADS = """
 import sys, threading
-from inference import protocol as p
+from inference import protocol as p, wire
 
 sys.setswitchinterval(1e-6)
-data = p.encode(p.Event(kind=p.EventKind.FINISH, finish=p.Finish(reason=p.FinishReason.STOP)))
+data = wire.encode(p.Event(kind=p.EventKind.FINISH, finish=p.Finish(reason=p.FinishReason.STOP)))
 together = threading.Barrier(8)
 
 def read():
     together.wait()
     for _ in range(20):
-        p.decode(data, p.Event)
+        wire.decode(data, p.Event)
 
 threads = [threading.Thread(target=read) for _ in range(8)]
 for thread in threads:

@@ -14,9 +14,10 @@ from inference.grammar import json_schema, tool_grammar
 from inference.grammar.begun_calls import CallsOnceBegun
 from inference.grammar.thinking import ThinkingConstraint
 from inference.grammar.tool_grammar import Tags
+from inference.log import tool_calls_of
 from inference.output.thinking import ThinkTags
 from inference.output.tool_calls import ToolCallParser
-from inference.protocol import GenerationRequest, SamplingParams, ToolSpec, tool_calls_of
+from inference.protocol import GenerationRequest, SamplingParams, ToolSpec
 
 ADD = ToolSpec(
     name="add",

@@ -16,19 +16,11 @@ from inference.config import InferenceConfig
 from inference.engine.engine import Engine
 from inference.event_log import EventLog
 from inference.lease import Leases
+from inference.log import Log
 from inference.output.thinking import ThinkTags as OutputTags
 from inference.prompt.builder import PromptBuilder
 from inference.prompt.kit import PromptKit, ThinkTags, TokenType
-from inference.protocol import (
-    ChatMessage,
-    Event,
-    EventKind,
-    Finish,
-    GenerationRequest,
-    Log,
-    Role,
-    SamplingParams,
-)
+from inference.protocol import ChatMessage, Event, EventKind, Finish, GenerationRequest, Role, SamplingParams
 from inference.store import connect
 from inference.testing import ScriptedBackend
 from inference.waiting_room import WaitingRoom

@@ -9,9 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from inference.engine.submission import Logprobs
+from inference.log import Log
 from inference.output.deltas import OutputPipeline
 from inference.output.thinking import ThinkTags
-from inference.protocol import EventKind, FinishReason, Log, TokenLogprob
+from inference.protocol import EventKind, FinishReason, TokenLogprob
 from inference.worker.answer_text import AnswerText
 from tests.worker.scripted import TAGS, ScriptedWorker, Store, check_whole, text_of
 

@@ -14,11 +14,12 @@ import pytest
 from redis import Redis
 
 from inference import catalog
+from inference.cards import ModelCard, WorkerCard
 from inference.config import InferenceConfig
 from inference.errors import ConfigError, ModelFileError
 from inference.orders import Orders
-from inference.protocol import ModelCard, SwapOrder, SwapReport, WorkerCard
 from inference.registry import Registry
+from inference.swap_messages import SwapOrder, SwapReport
 from inference.worker.image import Handover, handover_of
 from inference.worker.swapping import Swapping, find_servable
 from tests.worker.scripted import MODEL, ScriptedWorker, Store, check_whole, settings, text_of, wait_until

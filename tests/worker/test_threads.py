@@ -14,9 +14,9 @@ import redis as redis_py
 from redis import Redis
 
 from inference import keys
+from inference.cards import ModelCard, WorkerCard
 from inference.lease import Renewal as Renewed
 from inference.prompt.kit import PromptKit
-from inference.protocol import ModelCard, WorkerCard
 from inference.registry import Registry
 from inference.waiting_room import Claim
 from inference.worker.attempts import Attempts, Notice

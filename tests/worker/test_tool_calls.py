@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from inference.log import Log
 from inference.output.deltas import OutputPipeline
-from inference.protocol import Event, EventKind, FinishReason, GenerationRequest, Log, ToolCallDelta, ToolSpec
+from inference.protocol import Event, EventKind, FinishReason, GenerationRequest, ToolCallDelta, ToolSpec
 from tests.worker.scripted import TAGS, ScriptedWorker, Store, check_whole, ids, request, text_of
 
 MakeWorker = Callable[..., ScriptedWorker]
