@@ -21,6 +21,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chatsite.settings")
 SWEEP_SECONDS = 2.0
 HEARTBEAT_SECONDS = 2.0
 DRAFTS_SECONDS = 3_600.0
+RETENTION_SECONDS = 3_600.0
 HEARTBEAT_TASK = "ops.heartbeat"
 
 app = configure(Celery("smolfleet-site"), settings.INFERENCE)
@@ -37,10 +38,11 @@ app.conf.update(
             ("sweep", "chat.sweep", SWEEP_SECONDS),
             ("heartbeat", HEARTBEAT_TASK, HEARTBEAT_SECONDS),
             ("drafts", "chat.sweep_drafts", DRAFTS_SECONDS),
+            ("retention", "privacy.retain", RETENTION_SECONDS),
         )
     },
 )
-app.autodiscover_tasks(["chatsite.chat", "chatsite.ops"])
+app.autodiscover_tasks(["chatsite.chat", "chatsite.privacy", "chatsite.ops"])
 
 
 @beat_embedded_init.connect  # type: ignore[untyped-decorator]

@@ -77,6 +77,11 @@ INSTALLED_APPS = [
     "csp",
     "allauth",
     "allauth.account",
+    "allauth.mfa",
+    "allauth.usersessions",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.github",
+    "allauth.socialaccount.providers.openid_connect",
     "chatsite",
     "chatsite.accounts",
     "chatsite.audit",
@@ -85,6 +90,7 @@ INSTALLED_APPS = [
     "chatsite.chat",
     "chatsite.review",
     "chatsite.prompts",
+    "chatsite.personas",
     "chatsite.sharing",
     "chatsite.transfer",
     "chatsite.privacy",
@@ -102,10 +108,13 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "chatsite.audit.middleware.OriginMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "allauth.account.middleware.AccountMiddleware",
+    "chatsite.accounts.sessions.LastSeenMiddleware",
+    "chatsite.rules.second_factor.SecondFactorMiddleware",
 ]
 
 ROOT_URLCONF = "chatsite.urls"
@@ -158,6 +167,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * 1024 * 1024
 
 AUTH_USER_MODEL = "accounts.User"
 AUTHENTICATION_BACKENDS = [
+    "chatsite.accounts.passwords.PasswordGate",
     "django.contrib.auth.backends.ModelBackend",
     "allauth.account.auth_backends.AuthenticationBackend",
 ]
@@ -183,6 +193,31 @@ ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*", "password2*"]
 ACCOUNT_EMAIL_VERIFICATION = "optional" if EMAIL_HOST else "none"
 ACCOUNT_LOGOUT_REDIRECT_URL = "/"
 ACCOUNT_SESSION_REMEMBER = True
+ACCOUNT_REAUTHENTICATION_METHODS = [
+    *(["password"] if SMOLFLEET.password_sign_in else []),
+    "mfa",
+    *(["code"] if EMAIL_HOST else []),  # it comes by mail
+]
+ACCOUNT_EMAIL_NOTIFICATIONS = bool(EMAIL_HOST)  # tells of a new password, of a factor that was added or removed
+MFA_ADAPTER = "chatsite.rules.second_factor.SecondFactorAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+MFA_TOTP_ISSUER = SMOLFLEET.site_name
+MFA_TOTP_TOLERANCE = 1  # periods before and after: a phone's clock may be half a minute off
+MFA_ALLOW_UNVERIFIED_EMAIL = not EMAIL_HOST  # where no mail is sent nobody could verify one
+USERSESSIONS_ADAPTER = "chatsite.accounts.sessions.SessionsAdapter"
+ACCOUNT_DEFAULT_HTTP_PROTOCOL = "https" if BEHIND_TLS else "http"  # of addresses given to others: mail, providers
+SOCIALACCOUNT_ADAPTER = "chatsite.accounts.outside.adapter.OutsideAdapter"
+SOCIALACCOUNT_FORMS = {
+    "signup": "chatsite.accounts.outside.forms.SignUpForm",
+    "disconnect": "chatsite.accounts.outside.forms.DisconnectForm",
+}
+SOCIALACCOUNT_PROVIDERS = {
+    "openid_connect": {"provider_class": "chatsite.accounts.outside.openid.OpenIDProvider"},
+}
+SOCIALACCOUNT_QUERY_EMAIL = True  # GitHub tells which addresses are verified only when asked
+SOCIALACCOUNT_EMAIL_VERIFICATION = "none"  # others are not kept
+SOCIALACCOUNT_EMAIL_AUTHENTICATION_AUTO_CONNECT = True  # where OIDC_LINK_BY_EMAIL finds whose account it is
+SOCIALACCOUNT_REQUESTS_TIMEOUT = 5  # seconds
 ALLAUTH_TRUSTED_PROXY_COUNT = PROXY_COUNT
 EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if EMAIL_HOST else 'dummy'}.EmailBackend"
 EMAIL_TIMEOUT = 10
@@ -205,7 +240,7 @@ CONTENT_SECURITY_POLICY = {
         "img-src": [SELF, "data:"],
         "connect-src": [SELF],
         "font-src": [SELF],
-        "form-action": [SELF],
+        "form-action": [SELF, *SMOLFLEET.outside.origins],  # a redirect after the form counts, too
         "manifest-src": [SELF],
         "worker-src": [SELF],
         "frame-ancestors": [NONE],

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from chatsite import outside_config
+from chatsite.outside_config import OutsideConfig
 from inference.config import Environment
 from inference.errors import ConfigError
 
@@ -27,6 +29,10 @@ class SiteConfig:
     default_model: str = ""  # catalog name new conversations use; "" = what a live worker serves
     model_titles: bool = True  # the model names conversations after their first answer, when nobody waits
     sign_up_open: bool = True  # False: only an admin makes accounts
+    password_sign_in: bool = True  # False: people come by an outside account alone
+    outside: OutsideConfig = field(
+        default_factory=OutsideConfig
+    )  # whose accounts people may sign in with, besides their own here
     max_message_chars: int = 100_000
     max_conversation_messages: int = 10_000
     max_active_per_user: int = 4  # answers being written or waiting at once in a user's chats
@@ -47,6 +53,16 @@ class SiteConfig:
     share_anyone: bool = True  # False: a link is of use to people signed in alone
     metrics_token: str = ""  # bearer token of /metrics; "" = loopback alone may read it
 
+    @property
+    def offers_sign_up(self) -> bool:
+        """Whether a stranger may make an account with a password of its own."""
+        return self.sign_up_open and self.password_sign_in
+
+    @property
+    def sign_in_providers(self) -> list[str]:
+        """What the outside accounts are called that people may sign in with; empty when there are none."""
+        return self.outside.names
+
     def replace(self, **changes: object) -> SiteConfig:
         """The same with `changes`; for tests."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
@@ -60,12 +76,18 @@ def load(env: Mapping[str, str]) -> SiteConfig:
     """
     e = Environment(env)
     d = SiteConfig()
+    outside = outside_config.load(e)
+    password_sign_in = e.flag("PASSWORD_SIGN_IN", d.password_sign_in)
+    if not password_sign_in and not outside.names:
+        raise ConfigError("PASSWORD_SIGN_IN must be 1 where no other way to sign in is set: OIDC_ISSUER is empty.")
     return SiteConfig(
         site_name=e.text("SITE_NAME", d.site_name),
         starters=tuple(line.strip() for line in e.text("STARTERS", "|".join(d.starters)).split("|") if line.strip()),
         default_model=e.text("DEFAULT_MODEL", d.default_model),
         model_titles=e.flag("MODEL_TITLES", d.model_titles),
         sign_up_open=e.flag("SIGN_UP_OPEN", d.sign_up_open),
+        password_sign_in=password_sign_in,
+        outside=outside,
         max_message_chars=e.integer("MAX_MESSAGE_CHARS", d.max_message_chars, low=1, high=10_000_000),
         max_conversation_messages=e.integer(
             "MAX_CONVERSATION_MESSAGES", d.max_conversation_messages, low=2, high=1_000_000

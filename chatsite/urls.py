@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+from allauth.account.decorators import secure_admin_login
+from django.conf import settings
 from django.contrib import admin
 from django.urls import include, path
+from django.views.generic import RedirectView
 
 from chatsite import installing
+
+admin.site.site_header = admin.site.site_title = settings.SMOLFLEET.site_name
+# One way in: with limits, a second factor, and a list of sessions. Django's own page has none of them.
+admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]
 
 urlpatterns = [
     path("", include("chatsite.chat.urls")),
     path("", include("chatsite.review.urls")),
     path("", include("chatsite.prompts.urls")),
+    path("", include("chatsite.personas.urls")),
     path("", include("chatsite.sharing.urls")),
     path("", include("chatsite.transfer.urls")),
+    path("", include("chatsite.usage.urls")),
+    path("", include("chatsite.api.urls")),
+    path("", include("chatsite.privacy.urls")),
+    path("", include("chatsite.audit.urls")),
     path("", include("chatsite.ops.urls")),
+    path("", include("chatsite.accounts.urls")),
     path("accounts/", include("allauth.urls")),
     path("i18n/", include("django.conf.urls.i18n")),
     path("manifest.webmanifest", installing.manifest, name="manifest"),
     path("favicon.ico", installing.icon),
     path("sw.js", installing.service_worker, name="service-worker"),
     path("offline/", installing.offline, name="offline"),
+    path("admin/password_change/", RedirectView.as_view(pattern_name="account_change_password")),
     path("admin/", admin.site.urls),
 ]

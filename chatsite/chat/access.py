@@ -11,6 +11,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.contrib.auth import get_user
+from django.contrib.auth.models import AnonymousUser
 from django.db import connection
 from django.db.models import Model, Prefetch, Q, QuerySet
 from django.http import Http404, HttpRequest
@@ -18,6 +19,7 @@ from django.utils.module_loading import import_string
 
 from chatsite.accounts.models import User
 from chatsite.chat.models import Attachment, Conversation, Generation, Message
+from chatsite.rules import second_factor
 
 M = TypeVar("M", bound=Model)
 
@@ -124,15 +126,23 @@ def locked_conversation_of(user: User, conversation_id: UUID) -> Conversation:
     return only(conversations_of(user).select_for_update(no_key=True, of=("self",)), conversation_id)
 
 
+def may_enter(visitor: User | AnonymousUser) -> bool:
+    """Whether somebody is signed in and active, and has the second factor if the rules ask them for one.
+
+    For consumers and for pages that Django's middleware does not guard. One query for most.
+    """
+    return visitor.is_authenticated and visitor.is_active and not second_factor.is_missing(visitor)
+
+
 def is_signed_in(session_key: str, user_id: UUID) -> bool:
-    """Whether that session still stands, for that user, who is still active and has the same password.
+    """Whether that session still stands, for that user, who has the same password and may still enter.
 
     For streams, which outlive the request that opened them.
     """
     request = HttpRequest()
     request.session = import_string(f"{settings.SESSION_ENGINE}.SessionStore")(session_key)
     user = get_user(request)
-    return bool(user.is_authenticated and user.is_active and user.pk == user_id)
+    return user.pk == user_id and may_enter(user)
 
 
 def only(rows: QuerySet[M], pk: UUID | str) -> M:

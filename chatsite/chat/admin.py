@@ -1,12 +1,14 @@
 """Conversations, messages and generations in Django's admin: their frame alone, never what anybody wrote.
 
-Reading text is a matter of `/review/`, where it is recorded first; this page must not be a way around that. So no text
+Reading text, an opinion's comment included, is a matter of `/review/`, where the site's policy decides and it is
+recorded first; this page must not be a way around that. A row's page leads there, where the reader may. So no text
 column is loaded or shown, no lookup in the address may ask about one, nothing prints an object (whose text form quotes
 it), and the views that would (history, autocomplete) are shut. Everything is read-only: `actions` alone writes.
 """
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any, ClassVar, cast
 from uuid import UUID
 
@@ -42,6 +44,7 @@ class FrameAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django itself i
     filters: ClassVar[tuple[str, ...]] = ()  # shown beside the list
     more_filters: ClassVar[tuple[str, ...]] = ()  # by address alone: listing their values would read the whole table
     owner_path: ClassVar[str]  # from the row to the user who owns it
+    conversation_path: ClassVar[str] = ""  # from the row to the id of its conversation; empty: it has none
     search_help_text = "A user name or e-mail address, whole, or an id."
     search_fields = ("id",)  # switches the search box on; `get_search_results` says what is searched
     change_form_template = "review/admin_frame.html"
@@ -105,6 +108,8 @@ class FrameAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django itself i
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         context["subtitle"] = context["original"].pk
+        path = self.conversation_path
+        context["conversation_id"] = attrgetter(path)(context["original"]) if path else None
         return super().render_change_form(request, context, *args, **kwargs)
 
 
@@ -114,35 +119,27 @@ def _link(model: type[Model], pk: object) -> SafeString | str:
     return format_html('<a href="{}">{}</a>', reverse(f"admin:chat_{model._meta.model_name}_change", args=[pk]), pk)
 
 
-def _review_link(conversation_id: object) -> SafeString | str:
-    if conversation_id is None:
-        return "-"
-    return format_html('<a href="{}">Open, with a reason</a>', reverse("review:transcript", args=[conversation_id]))
-
-
 @admin.register(Conversation)
 class ConversationAdmin(FrameAdmin):
     text_columns = ("title", "system_prompt")
     owner_path = "owner"
-    shown = ("id", "owner", "model", "thinking", "prompt_date", "created_at", "updated_at", "transcript")
-    list_display = ("id", "owner", "model", "created_at", "updated_at", "transcript")
+    conversation_path = "pk"
+    shown = ("id", "owner", "model", "thinking", "prompt_date", "created_at", "updated_at")
+    list_display = ("id", "owner", "model", "created_at", "updated_at")
     filters = ("created_at", "updated_at")
     more_filters = ("model",)
     list_select_related = ("owner",)
     raw_id_fields = ("owner",)
     ordering = ("-updated_at",)
 
-    @admin.display(description="Transcript")
-    def transcript(self, row: Conversation) -> SafeString | str:
-        return _review_link(row.pk)
-
 
 @admin.register(Message)
 class MessageAdmin(FrameAdmin):
     text_columns = ("content", "reasoning")
     owner_path = "conversation__owner"
-    shown = ("id", "owner", "conversation_link", "parent_link", "role", "created_at", "transcript")
-    list_display = ("id", "owner", "role", "created_at", "transcript")
+    conversation_path = "conversation_id"
+    shown = ("id", "owner", "conversation_link", "parent_link", "role", "created_at")
+    list_display = ("id", "owner", "role", "created_at")
     filters = ("role", "created_at")
     raw_id_fields = ("conversation", "parent")
     ordering = ("-id",)
@@ -163,10 +160,6 @@ class MessageAdmin(FrameAdmin):
     @admin.display(description="Answers to")
     def parent_link(self, row: Message) -> SafeString | str:
         return _link(Message, row.parent_id)
-
-    @admin.display(description="Transcript")
-    def transcript(self, row: Message) -> SafeString | str:
-        return _review_link(row.conversation_id)
 
 
 @admin.register(Generation)
@@ -205,9 +198,10 @@ class GenerationAdmin(FrameAdmin):
 class FeedbackAdmin(FrameAdmin):
     text_columns = ("comment",)
     owner_path = "message__conversation__owner"
-    shown = ("id", "owner", "rating", "reason", "model_name", "message_link", "created_at", "transcript")
-    list_display = ("id", "owner", "rating", "reason", "model_name", "created_at", "transcript")
-    filters = ("rating", "reason", "created_at")
+    conversation_path = "message.conversation_id"
+    shown = ("id", "owner", "rating", "reason", "is_reported", "model_name", "message_link", "created_at")
+    list_display = ("id", "owner", "rating", "reason", "is_reported", "model_name", "created_at")
+    filters = ("rating", "reason", "is_reported", "created_at")
     raw_id_fields = ("message",)
     ordering = ("-created_at",)
 
@@ -230,10 +224,6 @@ class FeedbackAdmin(FrameAdmin):
     @admin.display(description="Message")
     def message_link(self, row: Feedback) -> SafeString | str:
         return _link(Message, row.message_id)
-
-    @admin.display(description="Transcript")
-    def transcript(self, row: Feedback) -> SafeString | str:
-        return _review_link(row.message.conversation_id)
 
 
 @admin.register(Attachment)

@@ -1,5 +1,5 @@
 """The chat as a Django app. However a generation's row is deleted (by its owner, with the account, in the admin), its
-log in Redis goes with it."""
+log in Redis goes with it, and what it had cost is in the ledger."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from django.apps import AppConfig
 from django.db import transaction
-from django.db.models.signals import post_delete
+from django.db.models.signals import post_delete, pre_delete
 
 
 class ChatConfig(AppConfig):
@@ -16,10 +16,15 @@ class ChatConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from chatsite.chat import costs  # models are loaded only once apps are ready
+
+        pre_delete.connect(costs.hold_doomed, sender="chat.Generation", dispatch_uid="hold-doomed-generation")
+        post_delete.connect(costs.enter_deleted, sender="chat.Generation", dispatch_uid="enter-deleted-generation")
         post_delete.connect(_forget_deleted, sender="chat.Generation", dispatch_uid="forget-deleted-generation")
 
 
 def _forget_deleted(instance: Any, **kwargs: Any) -> None:
     from chatsite.chat import dispatch  # models are loaded only once apps are ready
 
-    transaction.on_commit(functools.partial(dispatch.forget, instance.pk), robust=True)
+    if dispatch.may_be_kept(instance):
+        transaction.on_commit(functools.partial(dispatch.forget, instance.pk), robust=True)

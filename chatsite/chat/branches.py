@@ -1,4 +1,4 @@
-"""Verbs on a conversation's tree once it has grown: change an answer's text, take a branch away, begin anew from one.
+"""Verbs on a conversation's tree once it has grown: show a branch, change an answer's text, take away, begin anew.
 
 Each holds its conversation's row, as sends do, so that none sees half of another's work. What a model wrote stays on
 record as its generation's hash; a text that a person changed has `edited_at`. Synchronous; called by `message_views`.
@@ -11,11 +11,12 @@ from uuid import UUID
 import structlog
 from django.conf import settings
 from django.db import transaction
+from django.http import Http404
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from chatsite.accounts.models import User
-from chatsite.chat import access, actions, attachments, dispatch, errors
+from chatsite.chat import access, answering, attachments, dispatch, errors
 from chatsite.chat.models import TITLE_CHARS, Conversation, Generation, Message
 from chatsite.chat.text import ELLIPSIS, clean_typed
 
@@ -32,6 +33,22 @@ COPIED = (
     "max_tokens",
     "is_title_own",
 )
+
+
+def select(user: User, message: Message) -> Conversation:
+    """Show the branch that `message` lies on, down to the newest message below it.
+
+    Raises:
+        Http404: the message is not this user's, or no longer there.
+    """
+    with transaction.atomic():
+        conversation = access.locked_conversation_of(user, message.conversation_id)
+        leaf_id = access.newest_leaf_of(conversation, message.pk)
+        if leaf_id is None:
+            raise Http404
+        conversation.leaf_id = leaf_id
+        conversation.save(update_fields=["leaf"])
+    return conversation
 
 
 def rewrite(user: User, answer: Message, text: str) -> Message:
@@ -108,7 +125,7 @@ def fork(user: User, message: Message) -> Conversation:
         Http404: the message is not this user's, or no longer there.
     """
     message = access.message_of(user, message.pk)
-    actions.take_request(user)
+    answering.take_request(user)
     old = message.conversation
     path = access.path_of(old, message.pk)
     if any(getattr(found, "generation", None) and found.generation.is_active for found in path):

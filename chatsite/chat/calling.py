@@ -19,7 +19,7 @@ from django.http import Http404
 from django.utils import timezone
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions, live
+from chatsite.chat import actions, live, retrying
 from chatsite.chat.errors import SendRefused
 from chatsite.chat.models import Conversation, Generation, Message
 from chatsite.chat.tools import catalog
@@ -46,6 +46,9 @@ class Call(msgspec.Struct, kw_only=True, omit_defaults=True):
     has_failed: bool = False
     seconds: float = 0.0
     began_at: float = 0.0  # Unix seconds
+
+
+msgspec.convert([], list[Call])  # the first look at the type is here, by one thread: see `inference.wire`
 
 
 def of(message: Message) -> list[Call]:
@@ -163,7 +166,7 @@ def _begin_next(message: Message) -> None:
     """The answer below, or in its place the reason why there is none: then it stands there failed, with its Retry."""
     user, conversation = message.conversation.owner, message.conversation
     try:
-        actions.answer_after_calls(user, message)
+        retrying.answer_after_calls(user, message)
     except SendRefused as refusal:
         with transaction.atomic():
             if not Message.objects.filter(pk=message.pk, calling_since__isnull=False).update(calling_since=None):

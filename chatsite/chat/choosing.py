@@ -1,7 +1,7 @@
 """Which model answers: the one a conversation or the site names, or another while nobody serves that one.
 
 Workers come, go and change their models (`manage.py worker swap`). A conversation keeps the name it was given; its
-next message goes to whoever can answer it. Reads workers' cards, writes nothing. Called by `actions`, `page` and
+next message goes to whoever can answer it. Reads workers' cards, writes nothing. Called by `answering`, `page` and
 `moving`, on any thread.
 """
 
@@ -18,7 +18,7 @@ from django.utils.translation import gettext as _
 from chatsite.chat import dispatch
 from chatsite.chat.errors import ModelUnknown
 from chatsite.chat.models import Generation
-from inference.protocol import WorkerCard
+from inference.cards import WorkerCard
 
 LATELY_SECONDS = 86_400.0
 

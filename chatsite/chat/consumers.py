@@ -30,7 +30,7 @@ from chatsite.chat.hub import hub
 from chatsite.chat.language import language_of
 from chatsite.chat.streams import RECHECK_SECONDS, Budget, TooManyStreams, seat
 from chatsite.chat.viewing import Frame, frames_of, in_thread
-from inference.protocol import Cursor
+from inference.log import Cursor
 
 log = structlog.get_logger(__name__)
 
@@ -118,6 +118,9 @@ class EventStream(AsyncHttpConsumer):  # type: ignore[misc]  # channels has no t
             return
         if not user.is_authenticated:
             await self._refuse(401, b"Sign in first.")
+            return
+        if not await in_thread(access.may_enter, user):
+            await self._refuse(401, b"Set up your second factor first.")
             return
         with seat(user.pk):
             async with contextlib.aclosing(self._frames(user)) as frames:

@@ -2,7 +2,7 @@
 
 Owns which turns the model sees: failed and empty answers are left out, the text of stopped ones is kept, reasoning is
 never shown to it again. The request is frozen as JSON on the generation's row, so that the sweeper can enter it afresh
-whatever happens to Redis. Reads rows, writes none. Called by `actions` on the web's threads and by `tasks`.
+whatever happens to Redis. Reads rows, writes none. Called by `answering` on the web's threads and by `tasks`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import msgspec
 import redis
 import structlog
 from django.conf import settings
+from django.utils import timezone
 
 from chatsite.accounts.models import new_id
 from chatsite.chat import documents, notices
@@ -24,18 +25,11 @@ from chatsite.chat.errors import InvalidSettings, PromptTooLong
 from chatsite.chat.models import Attachment, Conversation, Generation, Message
 from chatsite.chat.tools import catalog
 from inference import errors
+from inference.cards import ModelCard, WorkerCard
 from inference.client import InferenceClient
-from inference.protocol import (
-    ChatMessage,
-    GenerationRequest,
-    ModelCard,
-    Opening,
-    Role,
-    SamplingParams,
-    ToolCall,
-    WorkerCard,
-    decode,
-)
+from inference.log import Log
+from inference.protocol import ChatMessage, GenerationRequest, Opening, Role, SamplingParams, ToolCall
+from inference.wire import decode
 
 log = structlog.get_logger(__name__)
 
@@ -224,15 +218,37 @@ def submit(request: GenerationRequest) -> None:
         log.warning("submit left to the sweeper", generation_id=str(request.id))
 
 
+def log_of(generation_id: UUID) -> Log:
+    """What has been written so far. Raises EventsExpired, StoreUnavailable, the latter at once where Redis was just
+    found away."""
+    return _outage.unless_away(lambda client: client.read(generation_id))
+
+
 def forget(generation_id: UUID) -> None:
     """Take everything of a deleted generation out of Redis; a worker that still writes it is refused and ends.
 
     What cannot be reached now ends by itself: its record finds no row and forgets it.
     """
     try:
-        inference_client().forget(generation_id)
+        _outage.unless_away(lambda client: client.forget(generation_id))
     except errors.StoreUnavailable:
         log.warning("log of a deleted generation left to expire", generation_id=str(generation_id))
+
+
+def may_be_kept(generation: Generation) -> bool:
+    """Whether Redis can still have something of it. Long after its end there is nothing to take out."""
+    if generation.ended_at is None:
+        return True
+    age = (timezone.now() - generation.ended_at).total_seconds()
+    return age < 2 * inference_client().kept_seconds  # twice: a submit may have come late
+
+
+def forget_user(user_id: UUID) -> None:
+    """Take out of Redis whatever else names a person whose account is gone: counters, places, cached facts."""
+    try:
+        _outage.unless_away(lambda client: client.forget_user(str(user_id)))
+    except errors.StoreUnavailable:
+        log.warning("counters of a deleted account left to expire", user_id=str(user_id))
 
 
 def tell_conversation(conversation_id: UUID, generation_id: UUID) -> None:

@@ -18,9 +18,10 @@ from pathlib import Path
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from chatsite.chat.errors import SendRefused, grouped
+from chatsite.chat.errors import SendRefused
 from chatsite.chat.models import FILE_NAME_CHARS
 from chatsite.chat.text import clean, clean_typed
+from chatsite.usage.words import grouped
 
 PDF_PROGRAM = Path(__file__).with_name("pdf_text.py")
 MAX_PDFS_AT_ONCE = 2  # of one web process

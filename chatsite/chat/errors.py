@@ -8,6 +8,8 @@ SendRefused                 code, one sentence for people, HTTP status, the numb
 ├── InvalidSettings         400  a sampling value out of range, or a template that refuses the conversation
 ├── ModelUnknown            400  no such model on this site
 ├── NotAnAnswer             400  retry of something that is not a settled answer
+├── NotReportable           400  a report of an answer that its reader does not find bad
+├── ReportsClosed           409  a report while nobody may read it: the site's review policy is off
 ├── NothingToResume         400  an answer that came to its own end, or never began
 ├── AnswerRunning           409  this conversation's answer is still being written
 ├── AnswerGone              409  the same press of Send again, after its answer was deleted
@@ -16,6 +18,7 @@ SendRefused                 code, one sentence for people, HTTP status, the numb
 ├── QueueFull               409  as many messages wait in this conversation as may
 ├── TooManyActive           429  the user has as many answers under way as one may have
 ├── TooManyRequests         429  the user asks too often; `retry_after_seconds`
+├── QuotaExceeded           429  not enough tokens are left of a day's or month's; `retry_after_seconds`, all numbers
 ├── ConversationFull        400  it has as many messages as one may have
 ├── SiteBusy                503  as many answers wait for this model as the site lets wait
 ├── NotATag                 400  nothing but white space, or too long for a tag
@@ -25,8 +28,10 @@ SendRefused                 code, one sentence for people, HTTP status, the numb
 
 from __future__ import annotations
 
-from django.utils.formats import number_format
 from django.utils.translation import gettext as _
+
+from chatsite.usage import quotas, words
+from chatsite.usage.words import grouped
 
 
 class SendRefused(Exception):
@@ -40,10 +45,16 @@ class SendRefused(Exception):
         self.message = message
         self.facts = facts
 
+    @property
+    def kept_message(self) -> str:
+        """The sentence where it is read later, too: without what is true for the moment alone."""
+        return self.message
 
-def grouped(number: int) -> str:
-    """With the thousands apart, as the reader's language has it."""
-    return number_format(number, use_l10n=True, force_grouping=True)
+    @property
+    def retry_after_seconds(self) -> int | None:
+        """When it passes by itself, as far as that is known."""
+        seconds = self.facts.get("retry_after_seconds")
+        return int(seconds) if seconds else None
 
 
 class EmptyMessage(SendRefused):
@@ -115,6 +126,26 @@ class NotAnAnswer(SendRefused):
         super().__init__(_("Only an answer that has ended can be written again."))
 
 
+class NotReportable(SendRefused):
+    code = "not_reportable"
+
+    def __init__(self) -> None:
+        super().__init__(_("Only an answer that you find bad can be shown to reviewers."))
+
+
+class ReportsClosed(SendRefused):
+    code = "reports_closed"
+    http_status = 409
+
+    def __init__(self) -> None:
+        super().__init__(
+            _(
+                "Reviewing is switched off on this site: nobody could read the report. "
+                "Without the report your rating is saved."
+            )
+        )
+
+
 class NothingToResume(SendRefused):
     code = "nothing_to_resume"
 
@@ -184,7 +215,35 @@ class TooManyRequests(SendRefused):
 
     def __init__(self, message: str, *, retry_after_seconds: int) -> None:
         super().__init__(message, retry_after_seconds=retry_after_seconds)
-        self.retry_after_seconds = retry_after_seconds
+
+
+class QuotaExceeded(SendRefused):
+    code = "quota_exceeded"
+    http_status = 429
+
+    def __init__(self, full: quotas.QuotaFull) -> None:
+        balance = full.balance
+        self.is_held = full.is_held  # only by answers under way
+        self._why, when = words.why(full), words.when(balance.window)
+        self._relief = "" if full.is_held else _("New ones come %(when)s.") % {"when": when}
+        wait = words.wait(full.retry_after_seconds)
+        relief = "" if full.is_held else _("New ones come %(when)s (in %(wait)s).") % {"when": when, "wait": wait}
+        super().__init__(
+            f"{self._why} {relief}".strip(),
+            scope=balance.scope.value,
+            group=balance.pool.group_name if balance.pool else None,
+            limit=balance.limit,
+            used=balance.used,
+            reserved=balance.reserved,
+            left=balance.left,
+            needed=full.needed,
+            reset_at=balance.resets_at.isoformat(),
+            retry_after_seconds=full.retry_after_seconds,
+        )
+
+    @property
+    def kept_message(self) -> str:
+        return f"{self._why} {self._relief}".strip()
 
 
 class ConversationFull(SendRefused):

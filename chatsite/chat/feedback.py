@@ -1,6 +1,7 @@
-"""What a reader thinks of an answer: given, changed, taken back. One opinion per answer.
+"""What a reader thinks of an answer: given, changed, taken back; with or without a report of it to reviewers.
 
-Synchronous; called by the views. `counted` is what this process was told, for the metrics page.
+One opinion per answer. Who may read what was reported, and what becomes of it, is a matter of `review`. Synchronous;
+called by the views. `counted` is what this process was told, for the metrics page.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from chatsite.accounts.models import User
 from chatsite.chat import access, errors
 from chatsite.chat.models import REASON_CHARS, Feedback, Generation, Message
 from chatsite.chat.text import clean_typed
+from chatsite.rules import effective
+from chatsite.rules.models import SiteRules
 
 counted = CollectorRegistry()
 GIVEN = Counter(
@@ -21,20 +24,36 @@ GIVEN = Counter(
 )
 
 
-def give(user: User, message: Message, rating: int, *, reason: str = "", comment: str = "") -> Feedback:
+def give(
+    user: User, message: Message, rating: int, *, reason: str = "", comment: str = "", is_reported: bool = False
+) -> Feedback:
     """Keep `rating` of an answer, in place of what was thought before.
 
+    `is_reported` shows reviewers the answer and what led to it. A report that is taken back takes along what reviewers
+    made of it; a later one is new to them.
+
     Raises:
-        NotAnAnswer: it is a question, or is still being written.
+        NotAnAnswer: it is a question.
+        AnswerRunning: it is still being written.
         MessageTooLong: the comment is.
+        NotReportable: a report of an answer that is good.
+        ReportsClosed: a new report while nobody may read it.
         Http404: the message is not this user's, or no longer there.
     """
     answer, model = _answer(user, message)
     comment = clean_typed(comment).strip()
     if len(comment) > REASON_CHARS:
         raise errors.MessageTooLong(num_chars=len(comment), max_chars=REASON_CHARS)
-    values = {"rating": Feedback.Rating(rating), "reason": reason, "comment": comment}
+    if is_reported and rating != Feedback.Rating.BAD:
+        raise errors.NotReportable
+    values = {"rating": Feedback.Rating(rating), "reason": reason, "comment": comment, "is_reported": is_reported}
     with transaction.atomic():
+        before = _locked(answer)
+        was_reported = before is not None and before.is_reported
+        if is_reported and not was_reported and _is_review_off():
+            raise errors.ReportsClosed
+        if before is not None and was_reported != is_reported:
+            before.delete()
         row, _is_new = Feedback.objects.update_or_create(message=answer, defaults=values)
         name = Feedback.Rating(rating).name.lower()
         transaction.on_commit(functools.partial(GIVEN.labels(name, model).inc), robust=True)
@@ -42,9 +61,20 @@ def give(user: User, message: Message, rating: int, *, reason: str = "", comment
 
 
 def withdraw(user: User, message: Message) -> None:
-    """Take the opinion back. None there: nothing happens. Raises as `give`."""
+    """Take the opinion back, and its report. None there: nothing happens. Raises as `give`."""
     answer, _model = _answer(user, message)
-    Feedback.objects.filter(message=answer).delete()
+    with transaction.atomic():
+        if before := _locked(answer):
+            before.delete()
+
+
+def _locked(answer: Message) -> Feedback | None:
+    """The opinion as it is now, its row held until commit: a reviewer who handles the report comes before or after."""
+    return Feedback.objects.select_for_update().filter(message=answer).first()
+
+
+def _is_review_off() -> bool:
+    return effective.site_rules().review_policy == SiteRules.Review.OFF
 
 
 def _answer(user: User, message: Message) -> tuple[Message, str]:

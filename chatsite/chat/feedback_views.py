@@ -26,6 +26,7 @@ class FeedbackForm(forms.Form):
     )
     reason = forms.ChoiceField(choices=[("", ""), *Feedback.Reason.choices], required=False)
     comment = forms.CharField(required=False, max_length=REASON_CHARS, strip=True)
+    is_reported = forms.BooleanField(required=False)
 
 
 @require_POST

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
@@ -44,6 +46,14 @@ class TuningForm(forms.Form):
         """What was sent, checked for its kind alone."""
         names = Tuning.__annotations__
         return {name: value for name, value in self.cleaned_data.items() if name in names and name in self.data}  # type: ignore[return-value]
+
+    def typed(self) -> dict[str, Any]:
+        """The same as text, right or wrong, to be shown again."""
+        switches = {
+            "thinking": self.THINKING.get(self.data.get("thinking", "")),
+            "tools": self.data.get("tools") == "on",
+        }
+        return {name: self.data.get(name, "") for name in Tuning.__annotations__} | switches
 
 
 class StartForm(MessageForm, TuningForm):

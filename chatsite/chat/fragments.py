@@ -24,11 +24,13 @@ from chatsite.chat.phases import Phase, phase_of
 from chatsite.chat.text import clean
 from chatsite.chat.tools import catalog
 from inference.errors import EventsExpired, StoreUnavailable
-from inference.protocol import Cursor, EventKind, FinishReason, Log, Standing
+from inference.log import Cursor, Log
+from inference.protocol import EventKind, FinishReason, Standing
 
 SHOWN_MESSAGES = 30  # at the end of a conversation; earlier ones come when asked for
 CACHED_ANSWERS = 512
 MAX_CACHED_CHARS = 32_000
+_arguments_decoder = msgspec.json.Decoder(dict[str, object])  # made at import, by one thread: see inference.wire
 CUT_NOTES = {
     "max_tokens": gettext_lazy("It reached the most tokens an answer may have."),
     "context": gettext_lazy("It filled the model's context."),
@@ -140,7 +142,7 @@ def shown_calls(message: Message) -> list[ShownCall]:
 def _arguments(call: calling.Call) -> str:
     """Code stands on lines of its own; anything else as JSON."""
     try:
-        values = msgspec.json.decode(call.arguments or "{}", type=dict[str, object])
+        values = _arguments_decoder.decode(call.arguments or "{}")
     except msgspec.DecodeError:
         return call.arguments
     if len(values) == 1 and isinstance(text := next(iter(values.values())), str):

@@ -34,7 +34,8 @@ from chatsite.chat.progress import Fleet
 from inference.client import AsyncInferenceClient
 from inference.config import InferenceConfig
 from inference.errors import EventsExpired, StoreUnavailable
-from inference.protocol import Cursor, Event, Log
+from inference.log import Cursor, Log
+from inference.protocol import Event
 
 log = structlog.get_logger(__name__)
 

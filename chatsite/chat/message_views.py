@@ -14,7 +14,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from chatsite.chat import access, actions, branches, calling, fragments, page
+from chatsite.chat import access, actions, branches, calling, fragments, page, retrying
 from chatsite.chat.errors import SendRefused
 from chatsite.chat.forms import MessageForm
 from chatsite.chat.models import Message
@@ -66,7 +66,7 @@ def resume(request: page.ChatRequest, message_id: uuid.UUID) -> HttpResponse:
     """Go on with an answer that was stopped or cut."""
     answer = access.message_of(request.user, message_id)
     try:
-        sent = actions.resume(request.user, answer)
+        sent = retrying.resume(request.user, answer)
     except SendRefused as refusal:
         return page.refused(request, answer.conversation, refusal)
     return page.branch(request, answer.conversation, sent.answer.pk)
@@ -143,12 +143,12 @@ def more(request: page.ChatRequest, message_id: uuid.UUID) -> HttpResponse:
 def select(request: page.ChatRequest, message_id: uuid.UUID) -> HttpResponse:
     """Show another of several versions, and what followed it."""
     found = access.message_of(request.user, message_id)
-    return page.branch(request, actions.select(request.user, found), found.pk)
+    return page.branch(request, branches.select(request.user, found), found.pk)
 
 
 def _retried(request: page.ChatRequest, answer: Message, **how: Any) -> HttpResponse:
     try:
-        sent = actions.retry(request.user, answer, **how)
+        sent = retrying.retry(request.user, answer, **how)
     except SendRefused as refusal:
         return page.refused(request, answer.conversation, refusal)
     return page.branch(request, answer.conversation, sent.answer.pk)
@@ -174,4 +174,5 @@ def _panel(
     panel = f"chat/_{name}.html"
     context = {"shown": turn, "panel": panel, "refusal": refusal, "conversation": found.conversation, **more}
     template = panel if request.htmx else "chat/panel.html"
-    return render(request, template, context, status=refusal.http_status if refusal else 200)
+    response = render(request, template, context, status=refusal.http_status if refusal else 200)
+    return page.with_retry_after(response, refusal)

@@ -16,8 +16,10 @@ import structlog
 
 from chatsite.chat import choosing, dispatch
 from chatsite.chat.models import Generation
+from inference.cards import WorkerCard
 from inference.errors import InvalidRequest
-from inference.protocol import ErrorFacts, Finish, FinishReason, WorkerCard, encode
+from inference.protocol import ErrorFacts, Finish, FinishReason
+from inference.wire import encode
 
 log = structlog.get_logger(__name__)
 

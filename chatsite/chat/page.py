@@ -22,13 +22,13 @@ from django.utils.cache import add_never_cache_headers, patch_vary_headers
 from django_htmx.middleware import HtmxDetails
 
 from chatsite.accounts.models import User
-from chatsite.chat import access, arrangement, choosing, composer, dispatch, fragments, queueing
+from chatsite.chat import access, arrangement, choosing, composer, dispatch, fragments, keeping, presets, queueing
 from chatsite.chat import sidebar as sidebar_rows
 from chatsite.chat.errors import ModelUnknown, SendRefused
-from chatsite.chat.forms import MessageForm
+from chatsite.chat.forms import MessageForm, TuningForm
 from chatsite.chat.models import Conversation, Generation, Message
+from inference.cards import ModelCard
 from inference.errors import StoreUnavailable
-from inference.protocol import ModelCard
 
 BEFORE_SHOWN = 4  # messages before one that was jumped to
 
@@ -80,7 +80,13 @@ def page(
         arrangement.mark(request.user, target, is_unread=False)
     show_from = show_from or request.GET.get("at", "")
     shown = conversation_context(target, show_all="all" in request.GET, show_from=show_from)
+    if target is None:
+        shown |= beginning_context(request, shown["models"])
+        if shown["beginning"].is_missing and request.method == "GET":
+            status = 404
     context = {**shown, **more, "new_key": uuid.uuid4()}
+    if target is not None:
+        context["leaving"] = keeping.warning_on_page(request.user, target)
     is_fragment = bool(request.htmx) and not request.htmx.history_restore_request
     if not is_fragment or with_sidebar:
         context |= sidebar_context(request.user, target, sidebar_rows.Choice.of(request.GET))
@@ -96,8 +102,6 @@ def conversation_context(target: Conversation | None, *, show_all: bool = False,
             "models": served,
             "model": served[0] if served else None,
             "turns": [],
-            "choice": choice_of(None),
-            "tuning": Conversation(),
             **composer.limits(),
         }
     path = access.path_ids_of(target)
@@ -125,6 +129,22 @@ def conversation_context(target: Conversation | None, *, show_all: bool = False,
         "gauge": composer.gauge_of(target, model),
         **composer.limits(),
     }
+
+
+def beginning_context(request: ChatRequest, served: list[ModelCard]) -> dict[str, Any]:
+    """What a conversation that has not begun can begin with, and its settings: those of the persona that the address
+    names, or what a form that was refused had in them."""
+    beginning = presets.beginning(request.user, request.GET.get("persona") or request.POST.get("persona", ""))
+    tuning: Conversation | dict[str, Any] = beginning.frame
+    name = beginning.frame.model
+    if "system_prompt" in request.POST:
+        tuning = TuningForm(request.POST).typed()
+        name = tuning["model"]
+    context: dict[str, Any] = {"beginning": beginning, "tuning": tuning, "choice": choice_of(Conversation(model=name))}
+    if name:
+        model = next((card for card in served if card.name == name), None)
+        context |= {"model": model, "model_name": name, "is_away": model is None}
+    return context
 
 
 def queue_context(target: Conversation) -> dict[str, Any]:
@@ -207,7 +227,11 @@ def refused(request: ChatRequest, target: Conversation | None, refusal: SendRefu
         response = page(
             request, target, status=refusal.http_status, refusal=refusal, typed=request.POST.get("text", "")
         )
-    seconds = refusal.facts.get("retry_after_seconds")
-    if seconds:
-        response["Retry-After"] = str(seconds)
+    return with_retry_after(response, refusal)
+
+
+def with_retry_after(response: HttpResponse, refusal: SendRefused | None) -> HttpResponse:
+    """Every answer that says a refusal goes through here: what passes by itself says when."""
+    if refusal is not None and refusal.retry_after_seconds:
+        response["Retry-After"] = str(refusal.retry_after_seconds)
     return response

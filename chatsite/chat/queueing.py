@@ -21,7 +21,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from chatsite.accounts.models import User
-from chatsite.chat import access, actions, attachments, calling, errors
+from chatsite.chat import access, actions, answering, attachments, calling, errors
 from chatsite.chat.models import Conversation, Generation, Message, QueuedMessage
 
 log = structlog.get_logger(__name__)
@@ -51,7 +51,7 @@ def say(
     *,
     idempotency_key: UUID | None = None,
     files: Iterable[UUID | str] = (),
-) -> actions.Sent | QueuedMessage:
+) -> answering.Sent | QueuedMessage:
     """Send the message, or, while an answer is being written, let it wait its turn.
 
     Raises as `actions.send_message`, and:
@@ -221,9 +221,9 @@ def _status_of_last(conversation: Conversation) -> str | None:
 
 
 def _put_back(entry: QueuedMessage, refusal: errors.SendRefused) -> None:
-    seconds = refusal.facts.get("retry_after_seconds") or PASSING_SECONDS.get(refusal.code)
-    again_at = timezone.now() + datetime.timedelta(seconds=int(seconds)) if seconds else None
-    QueuedMessage.objects.filter(pk=entry.pk).update(refusal=refusal.message, try_again_at=again_at)
+    seconds = refusal.retry_after_seconds or PASSING_SECONDS.get(refusal.code)
+    again_at = timezone.now() + datetime.timedelta(seconds=seconds) if seconds else None
+    QueuedMessage.objects.filter(pk=entry.pk).update(refusal=refusal.kept_message, try_again_at=again_at)
     log.info("refused from the queue", conversation_id=str(entry.conversation_id), code=refusal.code)
 
 

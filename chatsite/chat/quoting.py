@@ -11,7 +11,7 @@ from pathlib import Path
 from uuid import UUID
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions
+from chatsite.chat import actions, answering
 from chatsite.chat.models import Conversation
 from inference.protocol import Opening
 
@@ -27,7 +27,7 @@ def quote(
     *,
     tokens_per_second: float = TOKENS_PER_SECOND,
     idempotency_key: UUID | None = None,
-) -> actions.Sent:
+) -> answering.Sent:
     """Have `text` (the fixed document, if empty) recited as an answer.
 
     Raises as `actions.send_message`.

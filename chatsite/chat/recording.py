@@ -1,4 +1,5 @@
-"""The end of a generation in Postgres: from its log, or without one. The only code that moves `active` to an end.
+"""The end of a generation in Postgres: from its log, or without one. The only code that moves `active` to an end, and
+with it the answer's cost into the ledger.
 
 Order is everything here: commit first, then `recorded` in the log, so that no viewer is told "done" before it is
 durable. Repeats are harmless: the update is conditional, and `recorded` is appended once. Called by `tasks`.
@@ -14,11 +15,12 @@ from django.db import transaction
 from django.db.models import Case, Value, When
 from django.utils import timezone
 
-from chatsite.chat import calling, dispatch, live, titles
+from chatsite.chat import calling, costs, dispatch, live, titles
 from chatsite.chat.models import Generation, Message
 from chatsite.chat.text import clean
 from inference.errors import EventsExpired
-from inference.protocol import ErrorFacts, Finish, FinishReason, Log
+from inference.log import Log
+from inference.protocol import ErrorFacts, Finish, FinishReason
 
 log = structlog.get_logger(__name__)
 
@@ -87,29 +89,30 @@ def end_without_log(generation_id: UUID, reason: FinishReason, error: ErrorFacts
 def _end(generation_id: UUID, finish: Finish, content: str) -> bool:
     error = finish.error or (UNEXPLAINED if finish.reason is FinishReason.ERROR else None)
     usage = finish.usage
-    return bool(
-        Generation.objects.filter(pk=generation_id, status=Generation.Status.ACTIVE).update(
-            status=STATUS_OF[finish.reason],
-            finish_reason=finish.reason.value,
-            cut=finish.cut,
-            num_dropped=finish.num_dropped_messages,
-            error_code=clean(error.code)[:64] if error else "",
-            error_message=clean(error.message) if error else "",
-            is_retryable=error.retryable if error else False,
-            worker=clean(finish.worker)[:200],
-            prompt_tokens=usage.prompt_tokens,
-            cached_tokens=usage.cached_tokens,
-            completion_tokens=usage.completion_tokens,
-            reasoning_tokens=usage.reasoning_tokens,
-            decode_seconds=finish.decode_seconds,
-            content_sha256=Case(
-                When(source=Generation.Source.TEMPORARY, then=Value("")),  # not even that is kept of those
-                default=Value(sha256_of(content)),
-            ),
-            request="",
-            ended_at=timezone.now(),
-        )
+    has_ended_now = Generation.objects.filter(pk=generation_id, status=Generation.Status.ACTIVE).update(
+        status=STATUS_OF[finish.reason],
+        finish_reason=finish.reason.value,
+        cut=finish.cut,
+        num_dropped=finish.num_dropped_messages,
+        error_code=clean(error.code)[:64] if error else "",
+        error_message=clean(error.message) if error else "",
+        is_retryable=error.retryable if error else False,
+        worker=clean(finish.worker)[:200],
+        prompt_tokens=usage.prompt_tokens,
+        cached_tokens=usage.cached_tokens,
+        completion_tokens=usage.completion_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
+        decode_seconds=finish.decode_seconds,
+        content_sha256=Case(
+            When(source=Generation.Source.TEMPORARY, then=Value("")),  # not even that is kept of those
+            default=Value(sha256_of(content)),
+        ),
+        request="",
+        ended_at=timezone.now(),
     )
+    if has_ended_now:
+        costs.enter(Generation.objects.get(pk=generation_id))
+    return bool(has_ended_now)
 
 
 def sha256_of(content: str) -> str:

@@ -11,7 +11,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET
 
-from chatsite.chat import access, actions, page
+from chatsite.chat import access, branches, page
 from chatsite.chat import search as searching
 
 
@@ -36,7 +36,7 @@ def show(request: page.ChatRequest, message_id: uuid.UUID) -> HttpResponse:
     message = access.message_of(request.user, message_id)
     target = message.conversation
     if message.pk not in access.path_ids_of(target):
-        actions.select(request.user, message)
+        branches.select(request.user, message)
         target = access.conversation_of(request.user, target.pk)
     address = f"{reverse('chat:conversation', args=(target.pk,))}?at={message.pk}#m-{message.pk}"
     if not request.htmx:

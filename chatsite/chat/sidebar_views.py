@@ -18,7 +18,7 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from chatsite.accounts.models import User
-from chatsite.chat import access, arrangement, page
+from chatsite.chat import access, arrangement, keeping, page
 from chatsite.chat import sidebar as sidebar_rows
 from chatsite.chat.errors import SendRefused
 from chatsite.chat.forms import TitleForm
@@ -68,6 +68,7 @@ def menu(request: page.ChatRequest, conversation_id: uuid.UUID) -> HttpResponse:
         "conversation": target,
         "its_tags": list(target.tags.all()),
         "tags": list(Tag.objects.filter(owner=request.user)),
+        "leaving": keeping.warning(request.user, target),
     }
     return render(request, "chat/_menu.html" if request.htmx else "chat/menu.html", context)
 

@@ -28,7 +28,7 @@ from chatsite.chat.mailbox import Mailbox
 from chatsite.chat.models import Conversation
 from chatsite.chat.streams import RECHECK_SECONDS, Budget, TooManyStreams, seat
 from chatsite.chat.viewing import frames_of, in_thread
-from inference.protocol import Cursor
+from inference.log import Cursor
 
 log = structlog.get_logger(__name__)
 
@@ -71,6 +71,9 @@ class ConversationSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # chann
             await self._close(UNAUTHENTICATED)
             return
         try:
+            if not await in_thread(access.may_enter, user):
+                await self._close(UNAUTHENTICATED)
+                return
             conversation = await in_thread(
                 access.conversation_of, user, self.scope["url_route"]["kwargs"]["conversation_id"]
             )

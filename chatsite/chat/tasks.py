@@ -6,17 +6,17 @@ two seconds and looks into every active generation. Arguments and logs carry ids
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from uuid import UUID
 
 import structlog
 from celery import shared_task
-from django.db import DatabaseError, connection
+from django.db import DatabaseError
 from django.utils import timezone
 
+from chatsite import advisory_lock
 from chatsite.chat import attachments, calling, dispatch, queueing, recording, temporary
 from chatsite.chat.models import Generation
 from chatsite.chat.moving import GoneModels
@@ -33,7 +33,6 @@ ENDED_SECONDS = 60.0  # so long every sweep looks at an ended row again: its rec
 LATE_SECONDS = 2 * 3600.0  # so far back a random few are looked at: a submit may come very late
 MAX_LATE_ROWS = 20
 MAX_SWEEP_SECONDS = 20.0
-SWEEP_LOCK = 0x5F1EE7  # Postgres advisory lock; any number that nothing else here uses
 
 _gone_models = GoneModels()
 
@@ -64,7 +63,7 @@ def sweep_drafts() -> None:
 def sweep() -> None:
     """One look at every generation that should be getting on. Overlapping sweeps leave it to the one that runs."""
     try:
-        with _alone() as is_alone:
+        with advisory_lock.held(advisory_lock.SWEEP) as is_alone:
             if is_alone:
                 deadline = time.monotonic() + MAX_SWEEP_SECONDS
                 _gone_models.look()
@@ -149,20 +148,3 @@ def _sweep_ended(generation_id: UUID) -> None:
     if standing.state != "finished":  # a second log of an answer that has ended: its submit came very late
         client.end(generation_id, Finish(reason=FinishReason.CANCELLED))
     client.record(generation_id)
-
-
-@contextlib.contextmanager
-def _alone() -> Iterator[bool]:
-    """Hold the sweepers' advisory lock for this block; False when another process has it.
-
-    Held by the session, not by a transaction: each row is committed by itself, and a dead sweeper's lock goes with its
-    connection.
-    """
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [SWEEP_LOCK])
-        (is_alone,) = cursor.fetchone()
-        try:
-            yield is_alone
-        finally:
-            if is_alone:
-                cursor.execute("SELECT pg_advisory_unlock(%s)", [SWEEP_LOCK])

@@ -28,7 +28,19 @@ from django.utils.translation import gettext as _
 
 from chatsite.accounts import limits
 from chatsite.accounts.models import User, new_id
-from chatsite.chat import access, actions, choosing, dispatch, errors, fragments, markdown, recording, tuning
+from chatsite.chat import (
+    access,
+    actions,
+    answering,
+    choosing,
+    costs,
+    dispatch,
+    errors,
+    fragments,
+    markdown,
+    recording,
+    tuning,
+)
 from chatsite.chat.models import Conversation, Generation, Message
 from chatsite.chat.text import clean, clean_typed
 from chatsite.chat.tuning import Tuning
@@ -81,9 +93,10 @@ def ask(
     if len(history) >= MAX_TURNS:
         raise errors.ConversationFull(max_messages=MAX_TURNS)
     frame = Conversation(owner=user, prompt_date=timezone.localdate(), **tuning.checked(**chosen))  # never saved
-    actions.take_request(user)
+    frame.tools = False  # a call needs rows to stand in
+    answering.take_request(user)
     request = _request(frame, history, text)
-    generation = _row(user, request)
+    generation, request = _row(user, request, is_cap_asked=frame.max_tokens is not None)
     try:
         dispatch.inference_client().submit(request)
     except StoreUnavailable:
@@ -162,10 +175,11 @@ def _request(frame: Conversation, history: Sequence[tuple[str, str]], text: str)
             turns.append(ChatMessage(role=Role(role), content=clean_typed(content)))
     turns.append(ChatMessage(role=Role.USER, content=text))
     model = choosing.choose(frame.model).model
-    return dispatch.request_for(new_id(), frame, tuple(turns), model=model, sampling=actions.MODEL_SAMPLING)
+    return dispatch.request_for(new_id(), frame, tuple(turns), model=model, sampling=answering.MODEL_SAMPLING)
 
 
-def _row(user: User, request: GenerationRequest) -> Generation:
+def _row(user: User, request: GenerationRequest, *, is_cap_asked: bool) -> tuple[Generation, GenerationRequest]:
+    """The row, and the request as it may be answered."""
     site = settings.SMOLFLEET
     with transaction.atomic():
         User.objects.select_for_update(no_key=True).get(pk=user.pk)
@@ -174,6 +188,12 @@ def _row(user: User, request: GenerationRequest) -> Generation:
         waiting = Generation.objects.filter(status=Generation.Status.ACTIVE, model=request.model)
         if site.max_waiting and (num_active := waiting.count()) >= site.max_waiting:
             raise errors.SiteBusy(num_active=num_active)
-        return Generation.objects.create(
-            pk=request.id, user=user, source=Generation.Source.TEMPORARY, model=request.model
+        request, reserved = costs.reserve(user, request, is_cap_asked=is_cap_asked)
+        row = Generation.objects.create(
+            pk=request.id,
+            user=user,
+            source=Generation.Source.TEMPORARY,
+            model=request.model,
+            reserved_tokens=reserved,
         )
+        return row, request

@@ -59,8 +59,11 @@ def _page(request: page.ChatRequest, refusal: SendRefused | None = None, **more:
         **page.sidebar_context(request.user, None),
         "models": models,
         "model": models[0] if models else None,
+        **page.beginning_context(request, models),
         "refusal": refusal,
         "typed": request.POST.get("text", "") if refusal else "",
         **more,
     }
-    return render(request, "chat/temporary.html", context, status=refusal.http_status if refusal else 200)
+    status = 404 if context["beginning"].is_missing and request.method == "GET" else 200
+    response = render(request, "chat/temporary.html", context, status=refusal.http_status if refusal else status)
+    return page.with_retry_after(response, refusal)

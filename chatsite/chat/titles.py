@@ -16,7 +16,8 @@ from django.db import transaction
 from chatsite.accounts.models import new_id
 from chatsite.chat import dispatch, quoting
 from chatsite.chat.models import TITLE_CHARS, Conversation, Generation, Message
-from inference.protocol import ChatMessage, GenerationRequest, Role, SamplingParams, encode
+from inference.protocol import ChatMessage, GenerationRequest, Role, SamplingParams
+from inference.wire import encode
 
 log = structlog.get_logger(__name__)
 

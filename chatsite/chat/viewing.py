@@ -34,7 +34,8 @@ from chatsite.chat.progress import Progress
 from chatsite.chat.recording import sha256_of
 from chatsite.chat.telling import ForPage, Plain, Telling
 from chatsite.chat.text import clean
-from inference.protocol import Cursor, Event, EventKind
+from inference.log import Cursor
+from inference.protocol import Event, EventKind
 
 log = structlog.get_logger(__name__)
 

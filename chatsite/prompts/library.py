@@ -15,10 +15,10 @@ from django.utils.translation import gettext as _
 
 from chatsite.accounts.models import User
 from chatsite.chat import access
-from chatsite.chat.errors import grouped
 from chatsite.chat.text import clean_typed
 from chatsite.prompts.blanks import MAX_BLANKS, blanks_of
 from chatsite.prompts.models import PromptTemplate
+from chatsite.usage.words import grouped
 
 MAX_PROMPTS = 200  # of one person
 COMMANDS = frozenset(

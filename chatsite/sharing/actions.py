@@ -11,6 +11,7 @@ from uuid import UUID
 
 import structlog
 from django.conf import settings
+from django.contrib.auth.models import AnonymousUser
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import Http404
@@ -78,8 +79,10 @@ def links_of(user: User) -> QuerySet[Share]:
 
 def revoke(user: User, share_id: UUID) -> Share:
     """End a link for good, and forget what it showed. Raises Http404."""
-    link = access.only(links_of(user), share_id)
-    Share.objects.filter(pk=link.pk).update(revoked_at=timezone.now(), snapshot={"version": 1, "turns": []}, title="")
+    with transaction.atomic():
+        link = access.only(links_of(user).select_for_update(of=("self",)), share_id)
+        link.revoked_at, link.snapshot, link.title = timezone.now(), {"version": 1, "turns": []}, ""
+        link.save(update_fields=["revoked_at", "snapshot", "title"])  # the audit log hears of it
     log.info("link revoked", share_id=str(link.pk))
     return link
 
@@ -91,17 +94,16 @@ def public_link(token: str) -> Share | None:
     return link if is_open else None
 
 
-def open_link(user: object, token: str) -> Share:
+def open_link(visitor: User | AnonymousUser, token: str) -> Share:
     """The link for whoever may see it.
 
     Raises:
         Http404: unknown, expired, revoked, or not for this person: all alike.
     """
     link = _standing(token)
-    is_known = isinstance(user, User) and user.is_active
-    if link is None or not is_known:
+    if link is None or not access.may_enter(visitor):
         raise Http404
-    if link.scope == Share.Scope.ME and link.owner_id != getattr(user, "pk", None):
+    if link.scope == Share.Scope.ME and link.owner_id != visitor.pk:
         raise Http404
     return link
 

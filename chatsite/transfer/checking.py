@@ -31,6 +31,8 @@ MAX_TAGS = 50
 MAX_COUNT = 2**31 - 1  # what a column of numbers holds
 COUNTS = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "num_dropped")
 
+_arguments_decoder = msgspec.json.Decoder(dict[str, Any])  # made here: see inference.wire
+
 
 def checked(record: ConversationRecord) -> ConversationRecord:
     """Raises ImportRefused."""
@@ -84,10 +86,11 @@ def _message(message: MessageRecord, place: int) -> MessageRecord:
 
 def _calls(calls: list[CallRecord], where: str) -> list[CallRecord]:
     if len(calls) > MAX_CALLS or len({call.id for call in calls}) < len(calls):
-        raise ImportRefused(_("%s must be few, each with an id of its own") % where)
+        words = {"where": where, "most": MAX_CALLS}
+        raise ImportRefused(_("%(where)s: at most %(most)d calls fit, each with an id of its own") % words)
     for call in calls:
         if not call.id or not TOOL_NAME.fullmatch(call.name):
-            raise ImportRefused(_("%s: a call has an id, and a name of letters and digits") % where)
+            raise ImportRefused(_("%s: a call has an id, and a name of letters, digits, - and _") % where)
     return [
         msgspec.structs.replace(
             call,
@@ -101,7 +104,7 @@ def _calls(calls: list[CallRecord], where: str) -> list[CallRecord]:
 def _arguments(call: CallRecord, where: str) -> str:
     text = _text(call.arguments, where, MAX_TEXT_CHARS)
     try:
-        msgspec.json.decode(text or "{}", type=dict[str, Any])
+        _arguments_decoder.decode(text or "{}")
     except (msgspec.DecodeError, RecursionError) as error:
         raise ImportRefused(_("%s must be a JSON object") % where) from error
     return text

@@ -41,7 +41,7 @@ MAX_CONVERSATIONS = 20_000
 READ_BYTES = 1 << 20
 CHATGPT_FILE = "conversations.json"  # the one of its export that counts; others there are about other things
 
-_items_decoder = msgspec.json.Decoder(list[msgspec.Raw])  # made here: see inference.protocol
+_items_decoder = msgspec.json.Decoder(list[msgspec.Raw])  # made here: see inference.wire
 
 
 @dataclass
@@ -108,6 +108,7 @@ def _zipped_items(file: IO[bytes]) -> Iterator[tuple[str, bytes | msgspec.Raw]]:
     try:
         with zipfile.ZipFile(file) as archive:
             names = [info for info in archive.infolist() if info.filename.endswith(".json") and not info.is_dir()]
+            names = [info for info in names if not info.filename.startswith(records.ACCOUNT_FOLDER)]
             main = [info for info in names if info.filename.rsplit("/", 1)[-1] == CHATGPT_FILE]
             for info in main or names:
                 data = bytearray()

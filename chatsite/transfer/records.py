@@ -15,6 +15,7 @@ import msgspec
 
 FORMAT = "smolfleet.conversation"
 VERSION = 1
+ACCOUNT_FOLDER = "account/"  # of a zip: what is there is of the person, and no conversation
 
 Status = Literal["done", "stopped", "failed"]
 

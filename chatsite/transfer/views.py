@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
 from chatsite.chat import access, page
+from chatsite.rules import effective
 from chatsite.transfer import importing, reading, writing
 from chatsite.transfer.errors import ImportRefused
 
@@ -20,7 +21,7 @@ from chatsite.transfer.errors import ImportRefused
 @require_GET
 @page.signed_in
 def page_of_both(request: page.ChatRequest) -> HttpResponse:
-    return render(request, "transfer/page.html")
+    return _page(request)
 
 
 @require_POST
@@ -32,8 +33,7 @@ def bring_in(request: page.ChatRequest) -> HttpResponse:
             raise ImportRefused(_("Choose a file first."))
         summary = importing.import_file(request.user, file, file.size or 0)
     except ImportRefused as refusal:
-        context = {"refusal": refusal, "name": file.name if file else ""}
-        return render(request, "transfer/page.html", context, status=refusal.http_status)
+        return _page(request, status=refusal.http_status, refusal=refusal, name=file.name if file else "")
     for sentence in summary.sentences():
         messages.success(request, sentence)
     return redirect("transfer:page")
@@ -57,6 +57,11 @@ def export_all(request: page.ChatRequest) -> HttpResponse:
     response = StreamingHttpResponse(writing.zip_of_all(request.user), content_type="application/zip")
     _as_download(response, f"{_('Chats')} {timezone.localdate():%Y-%m-%d}.zip")
     return response  # type: ignore[return-value]  # a response all the same
+
+
+def _page(request: page.ChatRequest, status: int = 200, **more: object) -> HttpResponse:
+    context = {"retention_days": effective.rules_of(request.user).retention_days, **more}
+    return render(request, "transfer/page.html", context, status=status)
 
 
 def _as_download(response: HttpResponse | StreamingHttpResponse, name: str) -> None:

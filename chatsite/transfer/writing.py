@@ -13,7 +13,7 @@ import io
 import re
 import unicodedata
 import zipfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -58,11 +58,18 @@ def written(record: ConversationRecord, form: str, *, with_thoughts: bool = Fals
     return _markdown(record, with_thoughts).encode()
 
 
-async def zip_of_all(user: User) -> AsyncIterator[bytes]:
-    """All conversations of a user, each as JSON and Markdown, piece by piece: one is in memory at a time."""
+async def zip_of_all(user: User, more: Mapping[str, Callable[[], bytes]] | None = None) -> AsyncIterator[bytes]:
+    """All conversations of a user, each as JSON and Markdown, piece by piece: one is in memory at a time.
+
+    In front of them `more`: what makes a file, by its path. JSON that is no conversation has a path that begins with
+    `records.ACCOUNT_FOLDER`, so that an import passes it over.
+    """
     ids = await in_thread(lambda: list(access.conversations_of(user).order_by("pk").values_list("pk", flat=True)))
     sink = _Sink()
     archive = zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED)
+    for path, make in (more or {}).items():
+        archive.writestr(path, await in_thread(make))
+        yield sink.taken()
     for pk in ids:
         if (record := await in_thread(_record_if_there, user, pk)) is not None:
             await sync_to_async(_add, thread_sensitive=False)(archive, record)

@@ -123,6 +123,8 @@ def test_chat_has_no_fault_that_axe_finds(
     walk.look("commands", f"/chat/{made['table']}/", lambda page: page.type("#text", "/"))
     for address in (f"/chat/{made['code']}/share/", "/transfer/", "/links/", "/prompts/", "/review/mine/"):
         walk.look(address, address)
+    for address in ("/account/keys/", "/personas/", "/personas/new/"):
+        walk.look(address, address)
     assert not walk.faults, walk.told()
 
 
@@ -136,6 +138,8 @@ def test_pages_of_everybody_and_of_staff_have_no_fault_that_axe_finds(
     walk = Walk(page)
     for address in ("/review/", f"/review/{made['code']}/", "/ops/", "/accounts/password/change/"):
         walk.look(address, address)
+    for address in ("/accounts/2fa/", "/accounts/2fa/totp/activate/", "/accounts/sessions/", "/accounts/email/"):
+        walk.look(address, address)  # the second asks for the password first
     walk.look("admin", "/admin/")
     page.context.clear_cookies()
     for address in ("/accounts/login/", "/accounts/signup/", "/offline/"):

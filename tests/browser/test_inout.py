@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,6 +11,7 @@ import psycopg
 import pytest
 from playwright.sync_api import Browser, Page, Route
 
+from tests.browser import put
 from tests.browser.steps import send, settled, until
 from tests.fleet import Fleet
 
@@ -21,35 +21,10 @@ NOTE = {"name": "note.txt", "mimeType": "text/plain", "buffer": b"The lighthouse
 
 
 def conversation_with_an_answer(site: Fleet, page: Page) -> str:
-    """Straight into Postgres: these tests look at what is done with an answer, not at how it is written."""
-    name = page.locator(".me .name").text_content()
-    conversation, question, answer, generation = (uuid.uuid4() for _ in range(4))
-    with psycopg.connect(site.env["DATABASE_URL"]) as connection:
-        (owner,) = connection.execute("SELECT id FROM accounts_user WHERE username = %s", [name]).fetchone()  # type: ignore[misc]
-        connection.execute(
-            "INSERT INTO chat_conversation (id, owner_id, title, is_title_own, model, system_prompt, prompt_date,"
-            " created_at, updated_at) VALUES (%s, %s, 'Towers', false, '', '', now(), now(), now())",
-            [conversation, owner],
-        )
-        for pk, parent, role, content in (
-            (question, None, "user", "Which colour?"),
-            (answer, question, "assistant", "It is **green**."),
-        ):
-            connection.execute(
-                "INSERT INTO chat_message (id, conversation_id, parent_id, role, content, reasoning, created_at)"
-                " VALUES (%s, %s, %s, %s, %s, '', now())",
-                [pk, conversation, parent, role, content],
-            )
-        connection.execute(
-            "INSERT INTO chat_generation (id, user_id, message_id, source, model, status, stop_requested, request,"
-            " finish_reason, error_code, error_message, is_retryable, worker, prompt_tokens, cached_tokens,"
-            " completion_tokens, reasoning_tokens, decode_seconds, content_sha256, created_at, ended_at)"
-            " VALUES (%s, %s, %s, 'chat', 'm', 'done', false, '', 'stop', '', '', false, '', 1, 0, 3, 0, 1, '', now(),"
-            " now())",
-            [generation, owner, answer],
-        )
-        connection.execute("UPDATE chat_conversation SET leaf_id = %s WHERE id = %s", [answer, conversation])
-    return f"/chat/{conversation}/"
+    """These tests look at what is done with an answer, not at how it is written."""
+    talk = put.conversation(site, page, "Which colour?", "It is **green**.", title="Towers")
+    put.generation(site, talk.message_ids[1])
+    return talk.address
 
 
 def test_file_is_counted_shown_sent_and_seen_again(open_page: Callable[..., Page]) -> None:

@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import random
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from playwright.sync_api import Browser, Dialog, Page
 
 from chatsite.chat import quoting
+from tests.browser import put
 from tests.browser.steps import settled, sign_up, until
 from tests.fleet import Fleet
 from tests.unit.test_markdown import HOSTILE
@@ -56,29 +55,10 @@ PROSE = "\n\n".join(
 )
 
 
-def put(site: Fleet, page: Page, answers: Sequence[str]) -> str:
+def told(site: Fleet, page: Page, answers: Sequence[str]) -> str:
     """A conversation of the page's person that holds these answers; its address."""
-    name = page.locator(".me .name").text_content()
-    conversation, parent = uuid.uuid4(), None
-    with psycopg.connect(site.env["DATABASE_URL"]) as connection:
-        (owner,) = connection.execute("SELECT id FROM accounts_user WHERE username = %s", [name]).fetchone()  # type: ignore[misc]
-        connection.execute(
-            "INSERT INTO chat_conversation (id, owner_id, title, is_title_own, model, system_prompt, prompt_date,"
-            " created_at, updated_at) VALUES (%s, %s, 'Reading', false, '', '', now(), now(), now())",
-            [conversation, owner],
-        )
-        for number, content in enumerate(answers):
-            for role, text in (("user", "?"), ("assistant", content)):
-                message = uuid.UUID(int=(time.time_ns() // 1_000_000 << 80) + 2 * number + (role == "assistant"))
-                message = uuid.UUID(int=message.int ^ uuid.uuid4().int & 0xFFFFFFFF_00000000)
-                connection.execute(
-                    "INSERT INTO chat_message (id, conversation_id, parent_id, role, content, reasoning, created_at)"
-                    " VALUES (%s, %s, %s, %s, %s, '', now())",
-                    [message, conversation, parent, role, text.replace("\0", "")],
-                )
-                parent = message
-        connection.execute("UPDATE chat_conversation SET leaf_id = %s WHERE id = %s", [parent, conversation])
-    return f"/chat/{conversation}/"
+    turns = [text for answer in answers for text in ("?", answer)]
+    return put.conversation(site, page, *turns, title="Reading").address
 
 
 @pytest.mark.slow
@@ -93,7 +73,7 @@ def test_ten_thousand_random_documents_do_nothing(open_page: Callable[..., Page]
     for begin in range(0, 10_000, 1_000):
         rng = random.Random(begin)
         answers = ["\n\n".join(document(rng) for _ in range(25)) for _ in range(40)]
-        page.goto(put(live_site, page, answers) + "?all=1")
+        page.goto(told(live_site, page, answers) + "?all=1")
         assert page.locator("article.bot .body").count() == len(answers)
         assert page.evaluate("window.seen") == []
         assert faults == []
@@ -118,7 +98,7 @@ def test_hostile_answers_do_nothing(open_page: Callable[..., Page], live_site: F
     page.on("dialog", dismiss)
     page.on("request", lambda request: requests.append(request.url))
     texts = [*HOSTILE, *FORMULAS, *REACHING, "\n\n".join(HTML), "\n\n".join(f"[x]({url}) <{url}>" for url in URLS)]
-    page.goto(put(live_site, page, texts))
+    page.goto(told(live_site, page, texts))
     shown = page.locator("article.bot .body")
     assert shown.count() == min(len(texts), 15)
     page.goto(page.url + "?all=1")
@@ -137,7 +117,7 @@ def test_hostile_answers_do_nothing(open_page: Callable[..., Page], live_site: F
 
 def test_long_code_folds_and_opens(open_page: Callable[..., Page], live_site: Fleet) -> None:
     page = open_page()
-    page.goto(put(live_site, page, [LONG]))
+    page.goto(told(live_site, page, [LONG]))
     code = page.locator("figure.code pre")
     folded = code.bounding_box()
     assert folded
@@ -151,7 +131,7 @@ def test_long_code_folds_and_opens(open_page: Callable[..., Page], live_site: Fl
 
 def test_long_code_is_whole_without_a_script(open_page: Callable[..., Page], live_site: Fleet) -> None:
     page = open_page(java_script_enabled=False)
-    page.goto(put(live_site, page, [LONG]))
+    page.goto(told(live_site, page, [LONG]))
     whole = page.locator("figure.code pre").bounding_box()
     assert whole
     assert whole["height"] > 1000
@@ -161,7 +141,7 @@ def test_formulas_are_drawn_copy_as_source_and_stay_in_their_box(
     open_page: Callable[..., Page], live_site: Fleet
 ) -> None:
     page = open_page(viewport={"width": 360, "height": 740})
-    page.goto(put(live_site, page, [MATH]))
+    page.goto(told(live_site, page, [MATH]))
     assert page.locator(".body math").count() == 4
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert page.evaluate("document.getElementById('log').scrollWidth <= document.getElementById('log').clientWidth")
@@ -180,7 +160,7 @@ def test_formulas_are_drawn_copy_as_source_and_stay_in_their_box(
 
 def test_footnotes_of_two_answers_lead_to_their_own(open_page: Callable[..., Page], live_site: Fleet) -> None:
     page = open_page()
-    page.goto(put(live_site, page, [MATH, MATH]))
+    page.goto(told(live_site, page, [MATH, MATH]))
     links = page.locator("sup.footnote a")
     targets = [link.get_attribute("href") for link in links.all()]
     assert len(set(targets)) == 2

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 
-import psycopg
 import pytest
 from playwright.sync_api import Page
 
+from tests.browser import put
 from tests.browser.steps import send, until
 from tests.fleet import Fleet
 
@@ -16,39 +15,20 @@ pytestmark = [pytest.mark.browser, pytest.mark.e2e, pytest.mark.model]
 
 
 @pytest.fixture
-def put(live_site: Fleet) -> Callable[..., list[str]]:
-    """Settled conversations straight into the database: two answers each, the second shown; ids of the first ones."""
+def fill(live_site: Fleet) -> Callable[..., list[str]]:
+    """Puts settled conversations there: two answers each, the second shown; returns the ids of the first ones."""
 
-    def put_for(page: Page, *titles: str) -> list[str]:
-        name = page.inner_text(".me .name")
-        first_answers: list[str] = []
-        with psycopg.connect(live_site.env["DATABASE_URL"]) as connection:
-            found = connection.execute("SELECT id FROM accounts_user WHERE username = %s", [name]).fetchone()
-            assert found is not None
-            for title in titles:
-                chat, question, old, new = (uuid.uuid4() for _ in range(4))
-                connection.execute(
-                    "INSERT INTO chat_conversation (id, owner_id, title, is_title_own, model, system_prompt, "
-                    "prompt_date, created_at, updated_at) "
-                    "VALUES (%s, %s, %s, true, '', '', now(), now(), clock_timestamp())",
-                    [chat, found[0], title],
-                )
-                for pk, parent, role, text in (
-                    (question, None, "user", f"Where is the {title}?"),
-                    (old, question, "assistant", "\n\n".join(["Straw."] * 60 + [f"The needle of {title}."])),
-                    (new, question, "assistant", "Nowhere at all."),
-                ):
-                    connection.execute(
-                        "INSERT INTO chat_message (id, conversation_id, parent_id, role, content, reasoning, "
-                        "created_at) VALUES (%s, %s, %s, %s, %s, '', now())",
-                        [pk, chat, parent, role, text],
-                    )
-                connection.execute("UPDATE chat_conversation SET leaf_id = %s WHERE id = %s", [new, chat])
-                first_answers.append(str(old))
+    def fill_for(page: Page, *titles: str) -> list[str]:
+        first_answers = []
+        for title in titles:
+            straw = "\n\n".join(["Straw."] * 60 + [f"The needle of {title}."])
+            talk = put.conversation(live_site, page, f"Where is the {title}?", straw, title=title, is_title_own=True)
+            put.version(live_site, talk.message_ids[1], "Nowhere at all.", is_shown=True)
+            first_answers.append(str(talk.message_ids[1]))
         page.reload()
         return first_answers
 
-    return put_for
+    return fill_for
 
 
 def titles(page: Page) -> list[str]:
@@ -62,9 +42,9 @@ def do(page: Page, title: str, verb: str) -> None:
     row.get_by_role("button", name=verb, exact=True).click()
 
 
-def test_menu_pins_archives_and_tags(open_page: Callable[..., Page], put: Callable[..., list[str]]) -> None:
+def test_menu_pins_archives_and_tags(open_page: Callable[..., Page], fill: Callable[..., list[str]]) -> None:
     page = open_page()
-    put(page, "alpha", "beta", "gamma")
+    fill(page, "alpha", "beta", "gamma")
     assert titles(page) == ["gamma", "beta", "alpha"]
     do(page, "alpha", "Pin")
     until(page, lambda: titles(page) == ["alpha", "gamma", "beta"])
@@ -87,10 +67,10 @@ def test_menu_pins_archives_and_tags(open_page: Callable[..., Page], put: Callab
 
 
 def test_several_are_deleted_at_once_after_saying_how_many(
-    open_page: Callable[..., Page], put: Callable[..., list[str]]
+    open_page: Callable[..., Page], fill: Callable[..., list[str]]
 ) -> None:
     page = open_page()
-    put(page, "alpha", "beta", "gamma")
+    fill(page, "alpha", "beta", "gamma")
     assert not page.is_visible(".pick >> nth=0")
     page.check("#selecting")
     page.check("[aria-label='Choose alpha']")
@@ -105,9 +85,9 @@ def test_several_are_deleted_at_once_after_saying_how_many(
     assert not page.is_checked("#selecting")
 
 
-def test_search_jumps_into_another_branch(open_page: Callable[..., Page], put: Callable[..., list[str]]) -> None:
+def test_search_jumps_into_another_branch(open_page: Callable[..., Page], fill: Callable[..., list[str]]) -> None:
     page = open_page()
-    first_answers = put(page, "alpha", "beta")
+    first_answers = fill(page, "alpha", "beta")
     page.click("text=alpha")
     page.wait_for_selector("text=Nowhere at all.")
     page.fill("#search", "needle bet")

@@ -63,7 +63,8 @@ def test_calls_are_seen_with_their_results_and_the_answer_goes_on(
     until(page, lambda: page.locator(".call .live").count() == 0)
     assert page.locator(".call.failed").count() == 1
     page.locator(".call summary").first.click()
-    assert page.locator(".call[open] pre").all_inner_texts() == ["for i in range(3):\n    print(i)\n6 * 7", "0\n1\n2\n42"]
+    texts = page.locator(".call[open] pre").all_inner_texts()
+    assert texts == ["for i in range(3):\n    print(i)\n6 * 7", "0\n1\n2\n42"]
     assert page.inner_text("article.bot:last-of-type .body") == "It is 42."
     shown = page.locator("#turns").inner_text()
     page.reload()

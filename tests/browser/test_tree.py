@@ -8,11 +8,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 
-import psycopg
 import pytest
 from playwright.sync_api import Page, expect
 
-from chatsite.accounts.models import new_id
+from tests.browser import put
 from tests.browser.steps import send, settled, stored_answers, until
 from tests.fleet import Fleet
 
@@ -23,25 +22,9 @@ TEXT = "A *paragraph* of an answer that is long enough to fill some of the page.
 
 def stored(site: Fleet, page: Page, *contents: str) -> list[uuid.UUID]:
     """A settled conversation of questions and answers in turn, opened on the page; the ids of its messages."""
-    name = page.text_content(".me .name")
-    conversation, ids = new_id(), [new_id() for _ in contents]
-    with psycopg.connect(site.env["DATABASE_URL"]) as db:
-        db.execute(
-            "INSERT INTO chat_conversation (id, owner_id, title, is_title_own, model, system_prompt, prompt_date,"
-            " created_at, updated_at) SELECT %s, id, 'Stars', false, '', '', now(), now(), now()"
-            " FROM accounts_user WHERE username = %s",
-            [conversation, name],
-        )
-        for index, (pk, content) in enumerate(zip(ids, contents, strict=True)):
-            role = "assistant" if index % 2 else "user"
-            db.execute(
-                "INSERT INTO chat_message (id, conversation_id, parent_id, role, content, reasoning, created_at)"
-                " VALUES (%s, %s, %s, %s, %s, '', now())",
-                [pk, conversation, ids[index - 1] if index else None, role, content],
-            )
-        db.execute("UPDATE chat_conversation SET leaf_id = %s WHERE id = %s", [ids[-1], conversation])
-    page.goto(f"/chat/{conversation}/")
-    return ids
+    talk = put.conversation(site, page, *contents)
+    page.goto(talk.address)
+    return talk.message_ids
 
 
 def top_of(page: Page, selector: str) -> float:
@@ -100,12 +83,7 @@ def test_another_answer_has_its_arrows_as_soon_as_it_is_there(open_page: Callabl
 def test_a_change_of_version_keeps_the_readers_place(open_page: Callable[..., Page], live_site: Fleet) -> None:
     page = open_page(viewport={"width": 1000, "height": 700})
     ids = stored(live_site, page, "one", TEXT, "two", TEXT, "three", TEXT, "four", TEXT)
-    with psycopg.connect(live_site.env["DATABASE_URL"]) as db:
-        db.execute(
-            "INSERT INTO chat_message (id, conversation_id, parent_id, role, content, reasoning, created_at)"
-            " SELECT %s, conversation_id, parent_id, role, 'another', '', now() FROM chat_message WHERE id = %s",
-            [new_id(), ids[3]],
-        )
+    put.version(live_site, ids[3], "another")
     page.reload()
     page.locator(f"#m-{ids[2]}").scroll_into_view_if_needed()
     page.locator(f"#m-{ids[3]}").get_by_label("Version after").scroll_into_view_if_needed()

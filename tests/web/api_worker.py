@@ -18,6 +18,7 @@ import redis as redis_py
 from django.db import connections
 
 from chatsite.chat import tasks
+from inference.cards import ModelCard, WorkerCard
 from inference.config import InferenceConfig
 from inference.event_log import EventLog
 from inference.lease import Leases
@@ -30,11 +31,9 @@ from inference.protocol import (
     Finish,
     FinishReason,
     GenerationRequest,
-    ModelCard,
     TokenLogprob,
     ToolCallDelta,
     Usage,
-    WorkerCard,
 )
 from inference.registry import Registry
 from inference.waiting_room import Claim, WaitingRoom

@@ -9,21 +9,11 @@ from uuid import UUID
 
 import redis as redis_py
 
+from inference.cards import ModelCard, WorkerCard
 from inference.config import InferenceConfig
 from inference.event_log import EventLog
 from inference.lease import Leases
-from inference.protocol import (
-    Delta,
-    ErrorFacts,
-    Event,
-    EventKind,
-    Finish,
-    FinishReason,
-    ModelCard,
-    ToolCallDelta,
-    Usage,
-    WorkerCard,
-)
+from inference.protocol import Delta, ErrorFacts, Event, EventKind, Finish, FinishReason, ToolCallDelta, Usage
 from inference.registry import Registry
 from inference.waiting_room import Claim, WaitingRoom
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import redis as redis_py
+from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions
+from chatsite.chat import actions, answering
 from chatsite.chat import hub as hub_module
 from chatsite.chat.hub import Hub
 from chatsite.chat.models import Conversation
@@ -51,6 +52,20 @@ def worker(redis: redis_py.Redis, settings: Any) -> StepWorker:
 @pytest.fixture
 def conversation(alice: User, site: Callable[..., None], redis: redis_py.Redis) -> Conversation:
     return actions.start_conversation(alice)
+
+
+@pytest.fixture
+def owner(alice: User, site: Callable[..., None], redis: redis_py.Redis) -> Client:
+    """Alice's browser, signed in."""
+    client = Client()
+    client.force_login(alice)
+    return client
+
+
+@pytest.fixture
+def sent(alice: User, conversation: Conversation) -> answering.Sent:
+    """Alice's first message, whose answer nobody writes yet."""
+    return actions.send_message(alice, conversation, "question")
 
 
 @pytest_asyncio.fixture

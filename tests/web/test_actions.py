@@ -14,7 +14,7 @@ from django.db import connections
 from django.http import Http404
 
 from chatsite.accounts.models import User
-from chatsite.chat import access, actions, arrangement, dispatch, errors, recording, tasks
+from chatsite.chat import access, actions, arrangement, branches, dispatch, errors, recording, retrying, tasks
 from chatsite.chat.models import Conversation, Generation, Message
 from inference import keys
 from inference.protocol import FinishReason, Role, SamplingParams
@@ -244,21 +244,21 @@ def test_prompt_leaves_out_failed_and_empty_answers_and_reasoning_and_keeps_stop
 def test_retry_is_a_sibling_with_the_same_question(alice: User, conversation: Conversation, worker: StepWorker) -> None:
     sent = actions.send_message(alice, conversation, "question")
     with pytest.raises(errors.AnswerRunning):
-        actions.retry(alice, sent.answer)
+        retrying.retry(alice, sent.answer)
     answer(worker, "old")
-    again = actions.retry(alice, sent.answer)
+    again = retrying.retry(alice, sent.answer)
     conversation.refresh_from_db()
     assert (again.message, again.answer.parent, conversation.leaf) == (sent.message, sent.message, again.answer)
     assert [m.content for m in dispatch.frozen_request_of(again.generation).messages] == ["question"]
     assert Message.objects.get(pk=sent.answer.pk).content == "old"
     with pytest.raises(errors.NotAnAnswer):
-        actions.retry(alice, sent.message)
+        retrying.retry(alice, sent.message)
 
 
 def test_retry_pressed_twice_at_once_is_one_answer(alice: User, conversation: Conversation, worker: StepWorker) -> None:
     sent = actions.send_message(alice, conversation, "question")
     answer(worker, "old")
-    results = together(*[lambda: actions.retry(alice, sent.answer)] * 2)
+    results = together(*[lambda: retrying.retry(alice, sent.answer)] * 2)
     assert sorted(type(result).__name__ for result in results) == ["AnswerRunning", "Sent"]
 
 
@@ -270,7 +270,7 @@ def test_edit_is_a_branch_and_select_goes_back(alice: User, conversation: Conver
     assert edited.message.parent is None
     assert access.path_of(conversation) == [edited.message, edited.answer]
     answer(worker, "new")
-    shown = actions.select(alice, sent.message)
+    shown = branches.select(alice, sent.message)
     assert access.path_of(shown) == [sent.message, sent.answer]
 
 
@@ -287,9 +287,9 @@ def test_strangers_change_nothing(
     answer(worker, "old")
     attempts = {
         "send": lambda: actions.send_message(bob, conversation, "mine"),
-        "retry": lambda: actions.retry(bob, sent.answer),
+        "retry": lambda: retrying.retry(bob, sent.answer),
         "edit": lambda: actions.edit(bob, sent.message, "mine"),
-        "select": lambda: actions.select(bob, sent.answer),
+        "select": lambda: branches.select(bob, sent.answer),
         "rename": lambda: arrangement.rename(bob, conversation, "mine"),
         "delete": lambda: arrangement.delete(bob, conversation),
     }

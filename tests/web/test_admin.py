@@ -147,7 +147,7 @@ def test_a_row_leads_to_its_transcript_in_review(admin: Client, answer: Message)
 
 def test_text_columns_are_not_even_loaded(admin: Client, answer: Message, django_assert_max_num_queries) -> None:  # type: ignore[no-untyped-def]
     wanted = rows(answer)
-    with django_assert_max_num_queries(40) as queries:
+    with django_assert_max_num_queries(50) as queries:
         for model, pk in wanted.items():
             admin.get(f"/admin/chat/{model}/")
             admin.get(f"/admin/chat/{model}/{pk}/change/")

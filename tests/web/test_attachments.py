@@ -60,13 +60,6 @@ def locked() -> bytes:
     return out.getvalue()
 
 
-@pytest.fixture
-def owner(alice: User, site: Callable[..., None], redis: Any) -> Client:
-    client = Client()
-    client.force_login(alice)
-    return client
-
-
 def upload(name: str, data: bytes) -> dict[str, SimpleUploadedFile]:
     return {"file": SimpleUploadedFile(name, data)}
 

@@ -14,14 +14,16 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from chatsite.accounts.models import User, new_id
-from chatsite.chat import actions, choosing, dispatch, recording, tasks
+from chatsite.chat import actions, answering, choosing, dispatch, recording, tasks
 from chatsite.chat.errors import ModelUnknown
 from chatsite.chat.models import Generation
 from chatsite.chat.moving import GoneModels
 from inference import keys
+from inference.cards import ModelCard, WorkerCard
 from inference.orders import Orders
-from inference.protocol import ModelCard, SwapOrder, SwapReport, WorkerCard, encode
 from inference.registry import Registry
+from inference.swap_messages import SwapOrder, SwapReport
+from inference.wire import encode
 from tests.web.chat_worker import MODEL, StepWorker
 
 Serve = Callable[..., None]
@@ -169,7 +171,7 @@ def test_request_of_the_api_that_waits_for_a_model_that_is_gone_fails_and_says_s
     """Its caller named the model; no other may answer."""
     worker.announce()
     request = dispatch.request_for(
-        new_id(), actions.start_conversation(alice), (), model="gone", sampling=actions.MODEL_SAMPLING
+        new_id(), actions.start_conversation(alice), (), model="gone", sampling=answering.MODEL_SAMPLING
     )
     row = Generation.objects.create(
         pk=request.id, user=alice, source="api", model="gone", request=encode(request).decode()

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions, fragments, recording
+from chatsite.chat import answering, fragments, recording
 from chatsite.chat.markdown import blocks, scope_of
-from chatsite.chat.models import Conversation, Message
+from chatsite.chat.models import Message
 from chatsite.chat.viewing import in_thread
 from tests.unit.reading_html import assert_safe
 from tests.unit.test_telling import Page
@@ -23,11 +23,6 @@ TEXT = (
     "| a | b |\n|---|---|\n| 1 | $x^2$ |\n\n[^1]: A *note* 😀.\n\nlast 😀 **words**"
 )
 PIECES = [TEXT[begin : begin + 9] for begin in range(0, len(TEXT), 9)]
-
-
-@pytest.fixture
-def sent(alice: User, conversation: Conversation) -> actions.Sent:
-    return actions.send_message(alice, conversation, "question")
 
 
 async def record(attempt: Attempt) -> None:
@@ -49,7 +44,7 @@ async def take(stream: Stream, page: Page, until_seq: int) -> str:
 
 
 async def test_page_that_is_cut_off_again_and_again_shows_the_same(
-    alice: User, sent: actions.Sent, worker: StepWorker
+    alice: User, sent: answering.Sent, worker: StepWorker
 ) -> None:
     attempt = worker.claim().start()
     page, cursor, grown = Page(), "", Page()
@@ -72,7 +67,7 @@ async def test_page_that_is_cut_off_again_and_again_shows_the_same(
 
 
 async def test_settled_article_leaves_out_what_the_page_shows(
-    alice: User, sent: actions.Sent, worker: StepWorker
+    alice: User, sent: answering.Sent, worker: StepWorker
 ) -> None:
     attempt = worker.claim().start()
     attempt.write(*PIECES)
@@ -89,7 +84,7 @@ async def test_settled_article_leaves_out_what_the_page_shows(
     assert "**bold**" in done["html"]  # the source, to be copied
 
 
-async def test_page_is_told_the_status_in_words(alice: User, sent: actions.Sent, worker: StepWorker) -> None:
+async def test_page_is_told_the_status_in_words(alice: User, sent: answering.Sent, worker: StepWorker) -> None:
     worker.announce()
     attempt = worker.claim().start()
     attempt.progress(512, 2048)
@@ -101,7 +96,7 @@ async def test_page_is_told_the_status_in_words(alice: User, sent: actions.Sent,
 
 
 async def test_page_loaded_in_the_middle_shows_what_the_stream_shows(
-    alice: User, sent: actions.Sent, worker: StepWorker
+    alice: User, sent: answering.Sent, worker: StepWorker
 ) -> None:
     attempt = worker.claim().start()
     async with Stream(alice, sent.generation.pk, after="&as=page") as stream:

@@ -11,7 +11,7 @@ from django.http import Http404
 from django.utils import timezone
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions, errors, queueing, tasks
+from chatsite.chat import actions, answering, errors, queueing, tasks
 from chatsite.chat.models import Conversation, Generation, Message, QueuedMessage
 from inference.protocol import FinishReason
 from tests.web.api_worker import kit
@@ -64,7 +64,7 @@ def test_waiting_messages_are_sent_one_by_one_as_answers_are_done(
 
 def test_message_is_sent_at_once_where_nothing_is_being_written(alice: User, conversation: Conversation) -> None:
     (sent,) = say(alice, conversation, "one")
-    assert isinstance(sent, actions.Sent)
+    assert isinstance(sent, answering.Sent)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_message_typed_while_the_queue_waits_for_a_person_goes_at_once(
     say(alice, conversation, "two")
     end(running, FinishReason.CANCELLED)
     (sent,) = say(alice, conversation, "instead")
-    assert isinstance(sent, actions.Sent)
+    assert isinstance(sent, answering.Sent)
     end(worker.claim().start())
     assert questions(conversation) == ["one", "instead", "two"]
 
@@ -134,7 +134,7 @@ def test_press_of_send_is_a_message_or_an_entry_and_never_both(
         actions.send_message(alice, conversation, "two", idempotency_key=key)
     end(running)
     again = queueing.say(alice, conversation, "two", idempotency_key=key)
-    assert isinstance(again, actions.Sent)
+    assert isinstance(again, answering.Sent)
     assert again.is_repeat
     assert (questions(conversation), waiting(conversation)) == (["one", "two"], [])
 

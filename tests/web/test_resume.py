@@ -7,7 +7,7 @@ from django.http import Http404
 from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions, errors, quoting, recording
+from chatsite.chat import actions, errors, quoting, recording, retrying
 from chatsite.chat.models import Conversation, Message
 from inference.protocol import ErrorFacts, FinishReason, GenerationRequest, Opening
 from tests.web.chat_worker import StepWorker
@@ -48,9 +48,9 @@ def test_only_an_unfinished_answer_goes_on(
     answer = answered(worker, alice, conversation, reason, cut)
     if not goes_on:
         with pytest.raises(errors.NothingToResume):
-            actions.resume(alice, answer)
+            retrying.resume(alice, answer)
         return
-    sent = actions.resume(alice, answer)
+    sent = retrying.resume(alice, answer)
     assert sent.answer.parent_id == answer.parent_id
     assert sent.answer.pk != answer.pk, "the version before stays"
     request = asked_of(worker)
@@ -62,7 +62,7 @@ def test_only_an_unfinished_answer_goes_on(
 
 def test_a_broken_off_thought_can_go_on(alice: User, conversation: Conversation, worker: StepWorker) -> None:
     answer = answered(worker, alice, conversation, FinishReason.CANCELLED, text="")
-    actions.resume(alice, answer)
+    retrying.resume(alice, answer)
     assert asked_of(worker).opening == Opening(reasoning="hm")
 
 
@@ -71,15 +71,15 @@ def test_nobody_goes_on_with_anothers_answer(
 ) -> None:
     answer = answered(worker, alice, conversation, FinishReason.CANCELLED)
     with pytest.raises(Http404):
-        actions.resume(bob, answer)
+        retrying.resume(bob, answer)
     with pytest.raises(errors.NotAnAnswer):
-        actions.resume(alice, answer.parent or answer)
+        retrying.resume(alice, answer.parent or answer)
 
 
 def test_a_question_or_a_running_answer_is_refused(alice: User, conversation: Conversation, worker: StepWorker) -> None:
     sent = actions.send_message(alice, conversation, "hello")
     with pytest.raises(errors.AnswerRunning):
-        actions.resume(alice, sent.answer)
+        retrying.resume(alice, sent.answer)
 
 
 def test_quote_recites_the_fixed_document(alice: User, conversation: Conversation, worker: StepWorker) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import random
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,11 +18,6 @@ from chatsite.chat.models import Conversation, Message, SearchEntry
 from chatsite.chat.snippet import Marker
 from tests.web import search_corpus
 from tests.web.test_pages import HX, signed_in
-
-
-@pytest.fixture
-def owner(alice: User, site: Callable[..., None], redis: Any) -> Client:
-    return signed_in(alice)
 
 
 def say(user: User, *texts: str, title: str = "", conversation: Conversation | None = None) -> list[Message]:

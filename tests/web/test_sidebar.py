@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import uuid
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from django.http import Http404
@@ -17,12 +16,7 @@ from chatsite.chat import access, actions, arrangement, errors, recording, sideb
 from chatsite.chat.models import Conversation, Generation, Tag
 from inference.protocol import FinishReason
 from tests.web.chat_worker import StepWorker
-from tests.web.test_pages import HX, signed_in
-
-
-@pytest.fixture
-def owner(alice: User, site: Callable[..., None], redis: Any) -> Client:
-    return signed_in(alice)
+from tests.web.test_pages import HX
 
 
 def make(user: User, title: str, days_ago: float = 0, **fields: object) -> Conversation:

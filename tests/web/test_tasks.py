@@ -13,17 +13,14 @@ from django.db import connection, connections
 from django.utils import timezone
 from structlog.testing import capture_logs
 
+from chatsite import advisory_lock
 from chatsite.accounts.models import User, new_id
-from chatsite.chat import actions, dispatch, recording, tasks
-from chatsite.chat.models import Conversation, Generation, Message
+from chatsite.chat import actions, answering, dispatch, recording, tasks
+from chatsite.chat.models import Generation, Message
 from inference import keys
-from inference.protocol import ErrorFacts, EventKind, FinishReason, encode
+from inference.protocol import ErrorFacts, EventKind, FinishReason
+from inference.wire import encode
 from tests.web.chat_worker import MODEL, StepWorker
-
-
-@pytest.fixture
-def sent(alice: User, conversation: Conversation) -> actions.Sent:
-    return actions.send_message(alice, conversation, "question")
 
 
 def age(generation: Generation) -> None:
@@ -43,7 +40,7 @@ def kinds(worker: StepWorker, generation: Generation) -> list[EventKind]:
     return [event.kind for event in worker.log.read(generation.pk).events]
 
 
-def test_record_brings_text_and_facts_into_postgres_and_then_says_so(sent: actions.Sent, worker: StepWorker) -> None:
+def test_record_brings_text_and_facts_into_postgres_and_then_says_so(sent: answering.Sent, worker: StepWorker) -> None:
     attempt = worker.claim().start()
     attempt.think("hm")
     attempt.write("Hel", "lo 👩‍💻")
@@ -60,7 +57,7 @@ def test_record_brings_text_and_facts_into_postgres_and_then_says_so(sent: actio
     assert kinds(worker, sent.generation)[-1] is EventKind.RECORDED
 
 
-def test_record_twice_and_at_once_does_nothing_more(sent: actions.Sent, worker: StepWorker) -> None:
+def test_record_twice_and_at_once_does_nothing_more(sent: answering.Sent, worker: StepWorker) -> None:
     attempt = worker.claim()
     attempt.write("text")
     attempt.finish()
@@ -84,7 +81,7 @@ def test_record_twice_and_at_once_does_nothing_more(sent: actions.Sent, worker: 
     ("reason", "status"),
     [("stop", "done"), ("length", "done"), ("tool_calls", "done"), ("cancelled", "stopped"), ("error", "failed")],
 )
-def test_each_reason_has_its_end(reason: str, status: str, sent: actions.Sent, worker: StepWorker) -> None:
+def test_each_reason_has_its_end(reason: str, status: str, sent: answering.Sent, worker: StepWorker) -> None:
     attempt = worker.claim()
     attempt.write("so far")
     error = ErrorFacts(code="bad_logits", message="It broke.", retryable=True) if reason == "error" else None
@@ -96,7 +93,7 @@ def test_each_reason_has_its_end(reason: str, status: str, sent: actions.Sent, w
     assert (row.error_code, row.error_message, row.is_retryable) == told
 
 
-def test_stored_text_is_clean_and_its_hash_is_of_the_stored_text(sent: actions.Sent, worker: StepWorker) -> None:
+def test_stored_text_is_clean_and_its_hash_is_of_the_stored_text(sent: answering.Sent, worker: StepWorker) -> None:
     attempt = worker.claim()
     attempt.write("a\x00b")
     attempt.finish()
@@ -107,7 +104,7 @@ def test_stored_text_is_clean_and_its_hash_is_of_the_stored_text(sent: actions.S
 
 
 def test_text_that_differs_from_its_finish_is_kept_and_said_without_the_text(
-    sent: actions.Sent, worker: StepWorker
+    sent: answering.Sent, worker: StepWorker
 ) -> None:
     attempt = worker.claim()
     attempt.write("secret words")
@@ -121,7 +118,7 @@ def test_text_that_differs_from_its_finish_is_kept_and_said_without_the_text(
 
 
 def test_record_of_unfinished_unknown_or_deleted_does_nothing(
-    sent: actions.Sent, worker: StepWorker, redis: redis_py.Redis
+    sent: answering.Sent, worker: StepWorker, redis: redis_py.Redis
 ) -> None:
     attempt = worker.claim()
     assert not recording.record(attempt.id)
@@ -135,7 +132,7 @@ def test_record_of_unfinished_unknown_or_deleted_does_nothing(
 
 def test_api_generation_stores_usage_and_no_text(alice: User, worker: StepWorker, site: Any) -> None:
     conversation = actions.start_conversation(alice)
-    request = dispatch.request_for(new_id(), conversation, (), model=MODEL, sampling=actions.MODEL_SAMPLING)
+    request = dispatch.request_for(new_id(), conversation, (), model=MODEL, sampling=answering.MODEL_SAMPLING)
     Generation.objects.create(pk=request.id, user=alice, source="api", model=MODEL, request=encode(request).decode())
     dispatch.submit(request)
     attempt = worker.claim()
@@ -147,7 +144,7 @@ def test_api_generation_stores_usage_and_no_text(alice: User, worker: StepWorker
     assert not Message.objects.exists()
 
 
-def test_sweep_records_a_finish_whose_message_was_lost(sent: actions.Sent, worker: StepWorker) -> None:
+def test_sweep_records_a_finish_whose_message_was_lost(sent: answering.Sent, worker: StepWorker) -> None:
     attempt = worker.claim()
     attempt.write("text")
     attempt.finish()
@@ -156,7 +153,7 @@ def test_sweep_records_a_finish_whose_message_was_lost(sent: actions.Sent, worke
     assert kinds(worker, sent.generation)[-1] is EventKind.RECORDED
 
 
-def test_sweep_enters_afresh_what_redis_lost(sent: actions.Sent, worker: StepWorker, redis: redis_py.Redis) -> None:
+def test_sweep_enters_afresh_what_redis_lost(sent: answering.Sent, worker: StepWorker, redis: redis_py.Redis) -> None:
     worker.claim().write("half")
     redis.flushall()
     sweep(sent.generation)
@@ -165,7 +162,7 @@ def test_sweep_enters_afresh_what_redis_lost(sent: actions.Sent, worker: StepWor
 
 
 def test_sweep_stops_what_redis_lost_and_the_user_stopped(
-    sent: actions.Sent, alice: User, redis: redis_py.Redis
+    sent: answering.Sent, alice: User, redis: redis_py.Redis
 ) -> None:
     redis.flushall()
     actions.stop(alice, sent.generation)
@@ -174,7 +171,7 @@ def test_sweep_stops_what_redis_lost_and_the_user_stopped(
     assert not redis.exists(keys.generation(sent.generation.pk))
 
 
-def test_sweep_lets_another_worker_go_on_and_fails_it_after_three(sent: actions.Sent, worker: StepWorker) -> None:
+def test_sweep_lets_another_worker_go_on_and_fails_it_after_three(sent: answering.Sent, worker: StepWorker) -> None:
     for attempt_number in range(3):
         attempt = worker.claim()
         attempt.write(f"{attempt_number} ")
@@ -201,13 +198,13 @@ def test_sweep_ends_a_stopped_one_that_waits_and_flags_one_that_is_written(
     assert worker.room.standing(attempt.id).stop_requested
 
 
-def test_sweep_leaves_young_rows_alone(sent: actions.Sent, redis: redis_py.Redis) -> None:
+def test_sweep_leaves_young_rows_alone(sent: answering.Sent, redis: redis_py.Redis) -> None:
     redis.flushall()
     tasks.sweep()
     assert not redis.exists(keys.generation(sent.generation.pk))
 
 
-def test_sweep_appends_recorded_when_its_writer_died_after_the_commit(sent: actions.Sent, worker: StepWorker) -> None:
+def test_sweep_appends_recorded_when_its_writer_died_after_the_commit(sent: answering.Sent, worker: StepWorker) -> None:
     attempt = worker.claim()
     attempt.write("text")
     attempt.finish()
@@ -220,7 +217,7 @@ def test_sweep_appends_recorded_when_its_writer_died_after_the_commit(sent: acti
 
 
 def test_sweep_ends_the_second_log_of_a_very_late_submit(
-    sent: actions.Sent, worker: StepWorker, redis: redis_py.Redis
+    sent: answering.Sent, worker: StepWorker, redis: redis_py.Redis
 ) -> None:
     request = dispatch.frozen_request_of(sent.generation)
     redis.flushall()
@@ -244,12 +241,12 @@ def test_one_bad_row_blocks_no_other(alice: User, site: Any, redis: redis_py.Red
     assert worker.claim().id == rows[2].pk
 
 
-def test_overlapping_sweeps_leave_it_to_one(sent: actions.Sent, redis: redis_py.Redis) -> None:
+def test_overlapping_sweeps_leave_it_to_one(sent: answering.Sent, redis: redis_py.Redis) -> None:
     redis.flushall()
     taken, released = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with tasks._alone() as is_alone:
+        with advisory_lock.held(advisory_lock.SWEEP) as is_alone:
             assert is_alone
             taken.set()
             released.wait(10)
@@ -266,8 +263,8 @@ def test_overlapping_sweeps_leave_it_to_one(sent: actions.Sent, redis: redis_py.
     assert redis.exists(keys.generation(sent.generation.pk))
 
 
-def test_sweep_lock_is_given_back_also_after_an_error(sent: actions.Sent, redis: redis_py.Redis) -> None:
-    with pytest.raises(RuntimeError), tasks._alone():
+def test_sweep_lock_is_given_back_also_after_an_error(sent: answering.Sent, redis: redis_py.Redis) -> None:
+    with pytest.raises(RuntimeError), advisory_lock.held(advisory_lock.SWEEP):
         raise RuntimeError
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")

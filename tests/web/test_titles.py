@@ -9,7 +9,7 @@ import pytest
 
 from chatsite.accounts import limits
 from chatsite.accounts.models import User
-from chatsite.chat import actions, arrangement, quoting, recording, titles
+from chatsite.chat import actions, arrangement, quoting, recording, retrying, titles
 from chatsite.chat.models import Conversation, Generation
 from inference.protocol import ErrorFacts, FinishReason
 from tests.web.chat_worker import StepWorker
@@ -81,11 +81,11 @@ def test_later_answers_retries_and_named_conversations_ask_for_none(
     actions.send_message(alice, titled, "and?")
     answer(worker, "more")
     assert titles_of(titled) == []
-    actions.retry(alice, first.answer)
+    retrying.retry(alice, first.answer)
     answer(worker, "hi again")
     assert len(titles_of(titled)) == 1
     answer(worker, "A Greeting")
-    actions.retry(alice, first.answer)
+    retrying.retry(alice, first.answer)
     answer(worker, "hi once more")
     assert len(titles_of(titled)) == 1
 

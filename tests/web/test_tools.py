@@ -14,7 +14,7 @@ from django.utils import timezone
 from pydantic_monty import Monty
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions, branches, calling, dispatch, queueing, tasks, tuning
+from chatsite.chat import actions, branches, calling, dispatch, queueing, retrying, tasks, tuning
 from chatsite.chat.models import Conversation, Generation, Message, QueuedMessage
 from chatsite.chat.tools import catalog, python
 from chatsite.sharing import snapshots
@@ -254,7 +254,7 @@ def test_refusal_of_the_next_answer_stands_there_with_its_reason_and_retry(
     assert (failed.generation.status, failed.generation.error_code) == ("failed", "too_many_active")
     assert conversation.leaf_id == failed.pk
     site(max_active_per_user=4)
-    actions.retry(alice, failed)
+    retrying.retry(alice, failed)
     worker.claim()  # the other conversation's
     again = worker.claim().claim.request
     assert [m.role for m in again.messages] == [Role.USER, Role.ASSISTANT, Role.TOOL]

@@ -17,7 +17,7 @@ from django.test import AsyncClient, Client
 from django.utils.http import parse_header_parameters
 
 from chatsite.accounts.models import User
-from chatsite.chat import access, actions, attachments, feedback, recording
+from chatsite.chat import access, actions, attachments, branches, feedback, recording, retrying
 from chatsite.chat.models import Attachment, Conversation, Feedback, Generation, Message, Tag
 from chatsite.transfer import importing, reading, records, writing
 from chatsite.transfer.errors import ImportRefused
@@ -44,11 +44,11 @@ def rich(alice: User, conversation: Conversation, worker: StepWorker) -> Convers
     first = actions.send_message(alice, conversation, "Why <b>?", attachments=[file.pk])
     answer(worker, "**Be", "cause** <script>alert(1)</script> ![x](https://evil.example/?q=1)", thought="hm\nhm")
     feedback.give(alice, first.answer, -1, reason="wrong", comment="no")
-    actions.retry(alice, first.answer)
+    retrying.retry(alice, first.answer)
     answer(worker, "Other", reason=FinishReason.CANCELLED)
     actions.edit(alice, first.message, "Why not?")
     answer(worker, "Edited")
-    actions.select(alice, first.answer)
+    branches.select(alice, first.answer)
     row = Conversation.objects.get(pk=conversation.pk)
     row.title, row.is_title_own, row.system_prompt = "My </style> “title”", True, "Be brief."
     row.temperature, row.thinking, row.max_tokens = 0.3, True, 99

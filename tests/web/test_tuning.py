@@ -10,7 +10,7 @@ from django.http import Http404
 from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions, dispatch, errors, recording, tuning
+from chatsite.chat import actions, answering, dispatch, errors, recording, tuning
 from chatsite.chat.composer import Gauge
 from chatsite.chat.models import Conversation, Generation
 from tests.web.chat_worker import MODEL, StepWorker
@@ -33,7 +33,7 @@ def answer(worker: StepWorker, text: str = "yes") -> None:
     recording.record(attempt.id)
 
 
-def request_of(sent: actions.Sent) -> Any:
+def request_of(sent: answering.Sent) -> Any:
     return dispatch.frozen_request_of(sent.generation)
 
 

@@ -15,7 +15,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions, recording, sockets, streams
+from chatsite.chat import actions, answering, recording, sockets, streams
 from chatsite.chat.hub import Hub
 from chatsite.chat.models import Conversation
 from chatsite.chat.routing import websocket_urlpatterns
@@ -75,7 +75,7 @@ class Socket:
         return Shown().take(SseEvent(frame["event"], frame["data"], frame.get("id", "")) for frame in own)
 
 
-async def send(user: User, conversation: Conversation, text: str) -> actions.Sent:
+async def send(user: User, conversation: Conversation, text: str) -> answering.Sent:
     return await in_thread(actions.send_message)(user, conversation, text)
 
 

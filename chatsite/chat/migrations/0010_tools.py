@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('chat', '0008_reservations_and_keys'),
+        ('chat', '0009_reported_feedback'),
     ]
 
     operations = [

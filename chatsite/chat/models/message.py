@@ -112,11 +112,18 @@ class Feedback(models.Model):
     rating = models.SmallIntegerField(choices=Rating.choices)
     reason = models.CharField(max_length=12, choices=Reason.choices, blank=True)
     comment = models.CharField(max_length=REASON_CHARS, blank=True)
+    is_reported = models.BooleanField(
+        default=False, db_default=False, help_text="Its owner wants reviewers to see the answer and what led to it."
+    )
     created_at = models.DateTimeField(auto_now=True)
 
     class Meta:
         ordering = ("-created_at",)
         verbose_name_plural = "feedback"
+        indexes = [models.Index(fields=("-created_at",), condition=Q(is_reported=True), name="feedback_reported")]
+        constraints = [
+            models.CheckConstraint(condition=Q(is_reported=False) | Q(rating=-1), name="feedback_reported_is_bad")
+        ]
 
     def __str__(self) -> str:
         return f"{self.rating} on {self.message_id}"

@@ -30,7 +30,7 @@ def run(user: User, arguments: Arguments) -> str:
 
 TOOL = Tool(
     name="time",
-    title=_("Time"),
+    title=_("Clock"),
     description="Tells the date, weekday and time now, in a time zone.",
     arguments=Arguments,
     run=run,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -29,6 +29,11 @@ class Tool:
     description: str
     arguments: type[msgspec.Struct]
     run: Callable[[User, Any], str]
+    _decoder: msgspec.json.Decoder[Any] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Tools are made at import, by one thread: see inference.wire.
+        object.__setattr__(self, "_decoder", msgspec.json.Decoder(self.arguments))
 
     @property
     def spec(self) -> ToolSpec:
@@ -42,7 +47,7 @@ class Tool:
     def decode(self, arguments: str) -> Any:
         """The arguments that the model wrote as JSON. Raises ToolFailed that names what is wrong with them."""
         try:
-            return msgspec.json.decode(arguments or "{}", type=self.arguments)
+            return self._decoder.decode(arguments or "{}")
         except (msgspec.DecodeError, RecursionError) as error:
             raise ToolFailed(f"The arguments do not fit: {error}.") from None
 
