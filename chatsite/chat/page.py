@@ -189,7 +189,16 @@ def log(request: ChatRequest, target: Conversation, show_from: str = "") -> Http
     response = render(request, "chat/_log.html", context)
     response["HX-Retarget"] = "#log"
     response["HX-Reswap"] = "outerHTML"
+    have_asked_again(response, context["queue"])
     return response
+
+
+def have_asked_again(response: HttpResponse, queue: queueing.Queue, *, is_changed: bool = False) -> None:
+    """Have the page ask for news once more, soon, where something is about to come that no stream of it tells."""
+    if queue.is_calling:
+        response["HX-Trigger"] = "news:soon"
+    elif queue.is_moving or is_changed:
+        response["HX-Trigger"] = "news:later"
 
 
 def branch(request: ChatRequest, target: Conversation, place: UUID | None = None) -> HttpResponse:

@@ -52,24 +52,18 @@ def drawn(request: page.ChatRequest, target: Conversation, template: str) -> Htt
 
     After a change it is asked for once more: the page may hear of an answer's end while this is on its way.
     """
-    context: dict[str, Any] = {**page.queue_context(target), "new_key": uuid.uuid4()}
-    context["is_changed"] = request.method == "POST"
+    context: dict[str, Any] = {**page.queue_context(target), "new_key": uuid.uuid4(), "turns": ()}
     leaf = request.GET.get("leaf") or request.POST.get("leaf", "")
     path = access.path_ids_of(target)
     if leaf and (called := _with_calls(target, leaf)):
         context["called"] = called
-    if not leaf or not path or str(path[-1]) == leaf:
-        response = render(request, template, {**context, "turns": ()})
-        response["HX-Retarget"] = "#queue"
-        response["HX-Reswap"] = "outerHTML"
-        return response
-    index = next((index for index, found in enumerate(path) if str(found) == leaf), None)
-    if index is None:  # another branch is shown now
-        return page.log(request, target)
-    turns = fragments.shown_path(target, access.messages_of(path[index + 1 :]))
-    response = render(request, template, {**context, "turns": turns, "is_queue_oob": True})
-    response["HX-Retarget"] = "#turns"
-    response["HX-Reswap"] = "beforeend"
+    if leaf and path and str(path[-1]) != leaf:
+        index = next((index for index, found in enumerate(path) if str(found) == leaf), None)
+        if index is None:  # another branch is shown now
+            return page.log(request, target)
+        context["turns"] = fragments.shown_path(target, access.messages_of(path[index + 1 :]))
+    response = render(request, template, context)
+    page.have_asked_again(response, context["queue"], is_changed=request.method == "POST")
     return response
 
 

@@ -7,7 +7,6 @@ const on = addEventListener;
 const byId = (id) => document.getElementById(id);
 const form = () => byId("composer");
 const box = () => byId("text");
-const queue = () => byId("queue");
 const turns = () => htmx.findAll(".temporary #turns [name=content]");
 const draftName = (found) => `draft:${found.dataset.draft}`;
 let unsaved = null; // [name, text] of a draft
@@ -78,7 +77,7 @@ on("input", ({ target }) => {
 });
 
 on("htmx:configRequest", ({ target, detail: { parameters } }) => {
-  if (queue()?.contains(target)) parameters.leaf = htmx.find("#turns > article:last-of-type")?.id.slice(2) || "";
+  if (target.closest("#queue, #news")) parameters.leaf = htmx.find("#turns > article:last-of-type")?.id.slice(2) || "";
   if (target !== form()) return;
   const text = box().value;
   const { sentText } = target; // what was last sent with the key now in it
@@ -92,11 +91,11 @@ on("htmx:configRequest", ({ target, detail: { parameters } }) => {
 
 on("htmx:beforeRequest", (event) => {
   // Nobody looks, or somebody is changing what waits: it is asked for again afterwards.
-  if (event.target === queue() && (document.hidden || queue().querySelector("details[open]"))) event.preventDefault();
+  if (event.target.id === "news" && (document.hidden || htmx.find("#queue details[open]"))) event.preventDefault();
 });
 
 on("toggle", ({ target }) => {
-  if (queue()?.contains(target) && !target.open) htmx.trigger(queue(), "news");
+  if (target.closest("#queue") && !target.open) htmx.trigger("#news", "news");
 }, true);
 
 on("htmx:afterRequest", ({ detail: { requestConfig, xhr } }) => {

@@ -19,7 +19,7 @@ function refuse(why) {
   byId("refusal")?.replaceChildren(line);
 }
 
-// -- scrolling: follow only while the reader is at the bottom --
+// -- scrolling: only while the reader is at the bottom --
 const log = () => byId("log");
 let isPinned = true;
 let lastTop = 0;
@@ -107,7 +107,7 @@ on("copy", (event) => {
   holder.remove();
 });
 
-// -- the list of conversations --
+// -- the list --
 function markCurrent() {
   const current = byId("chat")?.dataset.conversation;
   for (const row of htmx.findAll("#rows .row")) {
@@ -174,7 +174,7 @@ on("htmx:responseError", ({ detail: { xhr: { status } } }) => {
 for (const name of ["htmx:sendError", "htmx:timeout"]) on(name, ({ target }) => target !== document.body && refuse(words.unreached));
 // Whoever was in what is drawn anew stays near it.
 let place = null;
-on("htmx:beforeSwap", ({ detail: { target, shouldSwap } }) => {
+for (const name of ["htmx:beforeSwap", "htmx:oobBeforeSwap"]) on(name, ({ detail: { target, shouldSwap } }) => {
   const { activeElement } = document;
   if (shouldSwap && target.contains(activeElement) && activeElement.id !== "text") place = activeElement.closest(".row, #tune")?.id || "log";
 });

@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import redis
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
+from inference import config
 from tests.browser.steps import join
 from tests.fleet import Fleet
+from tests.web.chat_worker import StepWorker
 
 ARGS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
@@ -33,6 +36,19 @@ def browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=found, args=ARGS)
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def scripted(live_site: Fleet) -> Iterator[StepWorker]:
+    """A worker beside the real one, with a model whose every step the test makes: nothing depends on how fast one is.
+
+    What it has claimed must end within the lease of two seconds; what it has not, waits as long as the test likes.
+    """
+    with redis.Redis.from_url(live_site.env["REDIS_URL"]) as connection:
+        worker = StepWorker(connection, config.load(live_site.env), "scripted-1")
+        worker.announce()
+        yield worker
+        worker.registry.withdraw(worker.name)
 
 
 @pytest.fixture

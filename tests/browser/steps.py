@@ -10,7 +10,9 @@ from collections.abc import Callable
 import psycopg
 from playwright.sync_api import Page
 
-from tests.fleet import Fleet
+from inference.waiting_room import Claim
+from tests.fleet import Fleet, wait_for
+from tests.web.chat_worker import MODEL, Attempt, StepWorker
 
 ANSWER_SECONDS = 120
 PASSWORD = "correct horse 7"
@@ -65,6 +67,24 @@ def short(page: Page, tokens: int = 4) -> None:
     page.click("#tune summary")
     page.fill("#tune [name=max_tokens]", str(tokens))
     page.keyboard.press("Escape")
+
+
+def use_scripted(page: Page) -> None:
+    """Have the scripted model answer in a new chat."""
+    page.click("#tune summary")
+    page.select_option("#tune [name=model]", MODEL)
+    page.keyboard.press("Escape")
+
+
+def claimed(worker: StepWorker) -> Attempt:
+    """The answer that waits for the scripted model, begun."""
+
+    def claim() -> Attempt | None:
+        found = worker.room.claim(MODEL, worker.name)
+        return Attempt(worker, found) if isinstance(found, Claim) else None
+
+    found: Attempt = wait_for(claim, "an answer waits for the scripted model")
+    return found.start()
 
 
 def settled(page: Page, count: int = 1) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser.steps import send, settled, short, until
+from tests.browser.steps import claimed, send, settled, short, until, use_scripted
+from tests.web.chat_worker import StepWorker
 
 pytestmark = [pytest.mark.browser, pytest.mark.e2e, pytest.mark.model]
 
@@ -50,9 +51,11 @@ def test_settings_go_with_the_first_message_and_change_the_next(
     assert page.input_value("#tune [name=max_tokens]") == ""
 
 
-def test_second_message_waits_and_is_sent_by_itself_in_both_tabs(open_page: Callable[..., Page]) -> None:
+def test_second_message_waits_and_is_sent_by_itself_in_both_tabs(
+    open_page: Callable[..., Page], scripted: StepWorker
+) -> None:
     page = open_page()
-    short(page, 40)
+    use_scripted(page)
     send(page, "Count to twenty.")
     page.wait_for_selector("article[data-generation]")
     page.wait_for_url("**/chat/*/")
@@ -66,6 +69,10 @@ def test_second_message_waits_and_is_sent_by_itself_in_both_tabs(open_page: Call
     until(page, lambda: page.locator("#queue li").count() == 2)
     page.locator("#queue li").nth(1).locator("[aria-label='Remove from the queue']").click()
     until(page, lambda: page.locator("#queue li").count() == 1)
+    for _ in range(2):
+        answer = claimed(scripted)
+        answer.write("One, two.")
+        answer.finish()
     for tab in (page, other):
         settled(tab, 2)
         assert tab.locator("article.user").count() == 2
@@ -73,8 +80,9 @@ def test_second_message_waits_and_is_sent_by_itself_in_both_tabs(open_page: Call
     until(page, lambda: "%" in page.inner_text("#gauge"))
 
 
-def test_queue_waits_after_a_stop_until_it_is_sent_on(open_page: Callable[..., Page]) -> None:
+def test_queue_waits_after_a_stop_until_it_is_sent_on(open_page: Callable[..., Page], scripted: StepWorker) -> None:
     page = open_page()
+    use_scripted(page)
     send(page, "Count from one to ten thousand.")
     page.wait_for_selector("article[data-generation]")
     send(page, "First words")

@@ -2,39 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-import redis
 from playwright.sync_api import Page
 
-from inference import config
 from inference.protocol import FinishReason
-from inference.waiting_room import Claim
-from tests.browser.steps import send, settled, until
-from tests.fleet import Fleet, wait_for
-from tests.web.chat_worker import MODEL, Attempt, StepWorker
+from tests.browser.steps import claimed, send, settled, until
+from tests.web.chat_worker import MODEL, StepWorker
 
 pytestmark = [pytest.mark.browser, pytest.mark.e2e, pytest.mark.model]
-
-
-@pytest.fixture
-def scripted(live_site: Fleet) -> Iterator[StepWorker]:
-    """A worker beside the real one, with a model whose every step the test makes."""
-    with redis.Redis.from_url(live_site.env["REDIS_URL"]) as connection:
-        worker = StepWorker(connection, config.load(live_site.env), "scripted-1")
-        worker.announce()
-        yield worker
-        worker.registry.withdraw(worker.name)
-
-
-def claimed(worker: StepWorker) -> Attempt:
-    def claim() -> Attempt | None:
-        found = worker.room.claim(MODEL, worker.name)
-        return Attempt(worker, found) if isinstance(found, Claim) else None
-
-    found: Attempt = wait_for(claim, "the request waits for the scripted model")
-    return found.start()
 
 
 def test_calls_are_seen_with_their_results_and_the_answer_goes_on(

@@ -285,7 +285,7 @@ def test_page_shows_calls_as_they_come_and_goes_on_by_itself(
     called = path(conversation)[1]
     page = client.get(f"/chat/{conversation.pk}/").content.decode()
     assert "at work" in page
-    assert "every 300ms" in page
+    assert "load delay:300ms" in page
     assert "ended without an answer" not in page
     news = f"/chat/{conversation.pk}/news/?leaf={called.pk}"
     assert f'id="calls-{called.pk}" hx-swap-oob="true"' in client.get(news, headers=HX).content.decode()
