@@ -5,7 +5,8 @@ SHELL := /bin/sh
 VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
-# Processes that share the suite, file by file, each with servers of its own; a test waits more than it computes.
+# Processes that share the suite, file by file, each with servers of its own; a test waits more than it computes. What
+# takes long comes first (real processes, browsers), so that neither has nothing to do at the end.
 JOBS ?= 2
 
 .PHONY: help install catalogues up test check format lock bench soak screenshots messages icons
@@ -42,7 +43,7 @@ up: install
 	@exec $(BIN)/python manage.py up $(ARGS)
 
 test: install
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: install
 	$(BIN)/ruff format --check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 
 from django.utils import timezone
 
@@ -64,10 +65,20 @@ THOUGHT = """The user wants to know how many *r*s are in "strawberry".
 Letters: s, t, r, a, w, b, e, r, r, y. The *r*s are at places 3, 8 and 9, so there are three."""
 THOUGHTFUL = 'There are **three** *r*s in "strawberry": one after the *t*, and two before the *y*.'
 
+CALLED = {
+    "id": "call_1",
+    "name": "python",
+    "arguments": json.dumps({"code": "principal, rate = 4_000, 0.031\nround(principal * (1 + rate) ** 12, 2)"}),
+    "result": "5769.71",
+    "seconds": 0.02,
+}
+RECKONED = "After twelve years at 3.1 % the 4,000 € have become **5,769.71 €**."
+
 PICTURES = {
     "code": ("Explain how a hash map works, with a small example", CODE, ""),
     "table": ("Compare tea and coffee in a table", TABLE, ""),
     "math": ("What is the density of the normal distribution?", MATH, ""),
+    "tools": ("What do 4,000 € become in twelve years at 3.1 %?", RECKONED, ""),
     "thinking": ("How many rs are in strawberry?", THOUGHTFUL, THOUGHT),
     "error": ("Write the history of rope in forty volumes", "Volume I. The first rope was a vine", ""),
 }
@@ -91,9 +102,30 @@ def fill(username: str) -> dict[str, str]:
         name: str(_conversation(user, question[:60], question, answer, thought, fails=name == "error").pk)
         for name, (question, answer, thought) in PICTURES.items()
     }
+    _call_before(Conversation.objects.get(pk=made["tools"]))
     Conversation.objects.filter(pk=made["math"]).update(pinned_at=timezone.now())
     Conversation.objects.filter(pk=made["table"]).update(is_unread=True)
     return made
+
+
+def _call_before(conversation: Conversation) -> None:
+    """Put an answer that called a tool between the question and its answer."""
+    asked, answered = conversation.messages.order_by("pk")
+    called = Message.objects.create(
+        conversation=conversation, parent=asked, role=Message.Role.ASSISTANT, calls=[CALLED]
+    )
+    Generation.objects.create(
+        user=conversation.owner,
+        message=called,
+        model="smollm2-135m",
+        worker="gpu-1",
+        status=Generation.Status.DONE,
+        finish_reason="tool_calls",
+        completion_tokens=31,
+        decode_seconds=0.8,
+        ended_at=timezone.now(),
+    )
+    Message.objects.filter(pk=answered.pk).update(parent=called)
 
 
 def _conversation(

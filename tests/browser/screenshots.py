@@ -51,7 +51,7 @@ class Photographer:
         context.close()
 
     def take(self, page: Page, name: str) -> None:
-        assert page.locator("#chat").count() == 1, f"{page.url} shows no chat"
+        assert page.locator("#chat, main.account").count() == 1, f"{page.url} shows neither a chat nor an account"
         page.mouse.move(0, 0)
         page.wait_for_timeout(300)  # fonts, scrolling
         page.screenshot(path=self.folder / f"{name}.png")
@@ -71,6 +71,9 @@ class Photographer:
             for name in ("code", "table", "math", "error"):
                 page.goto(f"/chat/{made[name]}/")
                 self.take(page, name)
+            page.goto(f"/chat/{made['tools']}/")
+            page.click("details.call summary")
+            self.take(page, "tools")
             page.goto(f"/chat/{made['thinking']}/")
             page.click("details.think summary")
             self.take(page, "thinking")
@@ -79,6 +82,8 @@ class Photographer:
             self.take(page, "sidebar")
             self.recite(page)
             self.take(page, "streaming")
+            page.goto("/account/usage/")
+            self.take(page, "usage")
 
     def dark(self) -> None:
         with self.page(**DESKTOP, color_scheme="dark") as page:

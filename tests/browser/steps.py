@@ -43,6 +43,11 @@ def join(page: Page) -> str:
     return name
 
 
+def name_of(page: Page) -> str:
+    """The name of who is signed in, as the sidebar shows it."""
+    return (page.locator(".me .name").text_content() or "").strip()
+
+
 def sign_in(page: Page, name: str) -> None:
     page.fill("[name=login]", name)
     page.fill("[name=password]", PASSWORD)

@@ -85,7 +85,7 @@ def test_chat_has_no_fault_that_axe_finds(
     page = open_page(storage_state=state)
     walk = Walk(page)
     walk.look("empty", "/")
-    for name in ("code", "table", "math", "error"):
+    for name in ("code", "table", "math", "error", "tools"):
         walk.look(name, f"/chat/{made[name]}/")
     walk.look("thought", f"/chat/{made['thinking']}/", lambda page: page.click("details.think summary"))
 

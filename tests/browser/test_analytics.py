@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser.steps import until
+from tests.browser.steps import name_of, until
 from tests.browser.test_accessibility import DESKTOP, PHONE, found_on
 from tests.fleet import Fleet
 
@@ -28,10 +28,6 @@ SELECT id, current_date - number, 'of-the-test', 'chat', 10 + (number * 7) %% 23
        4000, 2500, 900 + (number * 371) %% 700, 2400, 30
 FROM accounts_user, generate_series(1, 80) number WHERE username = %s
 """
-
-
-def name_of(page: Page) -> str:
-    return (page.locator(".me .name").text_content() or "").strip()
 
 
 @pytest.fixture

@@ -10,14 +10,11 @@ import psycopg
 import pytest
 from playwright.sync_api import Page
 
+from tests.browser.steps import name_of
 from tests.browser.test_accessibility import DESKTOP, PHONE, found_on
 from tests.fleet import Fleet
 
 pytestmark = [pytest.mark.browser, pytest.mark.e2e, pytest.mark.model]
-
-
-def name_of(page: Page) -> str:
-    return (page.locator(".me .name").text_content() or "").strip()
 
 
 def looks_well(page: Page) -> None:

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser.steps import send, settled, short
+from tests.browser.steps import name_of, send, settled, short
 from tests.browser.test_accessibility import DESKTOP, PHONE, found_on
 from tests.fleet import Fleet
 
@@ -31,10 +31,6 @@ def only_reported(live_site: Fleet) -> Iterator[None]:
         connection.execute(SET_POLICY, ["reported"])
         yield
         connection.execute(SET_POLICY, ["reason"])
-
-
-def name_of(page: Page) -> str:
-    return (page.locator(".me .name").text_content() or "").strip()
 
 
 def make_reviewer(site: Fleet, name: str) -> None:

@@ -9,15 +9,11 @@ import psycopg
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser.steps import PASSWORD, sign_in
+from tests.browser.steps import PASSWORD, name_of, sign_in
 from tests.fleet import Fleet
 from tests.totp import code
 
 pytestmark = [pytest.mark.browser, pytest.mark.e2e, pytest.mark.model]
-
-
-def name_of(page: Page) -> str:
-    return (page.locator(".me .name").text_content() or "").strip()
 
 
 def confirm_password(page: Page) -> None:

@@ -1,4 +1,4 @@
-"""Who takes part in the life of one generation, as `test_life` tells it: what each of them remembers."""
+"""Who takes part in the life of one generation, as `Story` tells it: what each of them remembers."""
 
 from __future__ import annotations
 

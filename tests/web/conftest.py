@@ -1,8 +1,11 @@
-"""People and a scripted worker for tests of the site. Fixed names: alice owns, bob is a stranger, sam is staff."""
+"""People and a scripted worker for tests of the site. Fixed names: alice owns, bob is a stranger, sam is staff.
+
+ann has a password. After them stands what the files of one subject share: the audit log, signing in from outside.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +18,12 @@ from chatsite.chat import actions, answering
 from chatsite.chat import hub as hub_module
 from chatsite.chat.hub import Hub
 from chatsite.chat.models import Conversation
+from chatsite.outside_config import OpenIDConfig, OutsideConfig
+from tests.oidc_provider import CLIENT_ID, CLIENT_SECRET, Provider
+from tests.web import auditing, enrolling
+from tests.web.auditing import World
 from tests.web.chat_worker import MODEL, StepWorker
+from tests.web.coming_in import CALLBACK
 
 
 @pytest.fixture
@@ -75,3 +83,55 @@ async def hub(redis: redis_py.Redis) -> AsyncIterator[Hub]:
     yield hub
     await hub.close()
     assert hub.num_viewers == 0
+
+
+@pytest.fixture
+def quick_passwords(settings: Any) -> None:
+    """A hash that is slow on purpose is tested elsewhere; here it would be most of the time."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+@pytest.fixture
+def ann(db: None, quick_passwords: None) -> User:
+    return User.objects.create_user("ann", password=enrolling.PASSWORD)
+
+
+@pytest.fixture
+def page(ann: User) -> Client:
+    """A browser in which ann is signed in and has just typed her password."""
+    client = Client()
+    assert enrolling.sign_in(client)["Location"] == "/"
+    confirmed = client.post("/accounts/reauthenticate/", {"password": enrolling.PASSWORD})
+    assert confirmed.status_code == 302
+    return client
+
+
+@pytest.fixture
+def world(redis: redis_py.Redis, settings: Any) -> World:
+    """The people of tests of the audit log."""
+    hashers = ("MD5PasswordHasher", "PBKDF2PasswordHasher")  # the first is quick
+    settings.PASSWORD_HASHERS = [f"django.contrib.auth.hashers.{name}" for name in hashers]
+    root = User.objects.create_superuser("root", password=auditing.PASSWORD)
+    alice = User.objects.create_user("alice", email="alice@example.org", password=auditing.PASSWORD)
+    return World(root, alice, redis)
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with Provider(redirect_uris={CALLBACK}) as provider:
+        yield provider
+
+
+@pytest.fixture
+def outside(site: Callable[..., None], redis: Any, provider: Provider) -> Callable[..., None]:
+    """Sets the site up with that provider; again with other values of `OpenIDConfig`, or `None` for none."""
+
+    def set_up(**values: Any) -> None:
+        config = OpenIDConfig(
+            **{"issuer": provider.issuer, "client_id": CLIENT_ID, "client_secret": CLIENT_SECRET, "name": "Corp"}
+            | values
+        )
+        site(outside=OutsideConfig(openid=config))
+
+    set_up()
+    return set_up
