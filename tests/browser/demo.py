@@ -5,11 +5,14 @@ from __future__ import annotations
 import datetime
 import json
 
+from django.db import transaction
 from django.utils import timezone
 
 from chatsite.accounts.models import User
+from chatsite.chat import costs
 from chatsite.chat.models import Conversation, Generation, Message, Tag
 from chatsite.chat.recording import sha256_of
+from chatsite.rules.models import UserRules
 
 CODE = """A hash map keeps its entries in an array and finds an entry's place by a **hash** of its key:
 
@@ -103,6 +106,7 @@ def fill(username: str) -> dict[str, str]:
         for name, (question, answer, thought) in PICTURES.items()
     }
     _call_before(Conversation.objects.get(pk=made["tools"]))
+    UserRules.objects.create(user=user, tokens_per_day=2_000, tokens_per_month=20_000)
     Conversation.objects.filter(pk=made["math"]).update(pinned_at=timezone.now())
     Conversation.objects.filter(pk=made["table"]).update(is_unread=True)
     return made
@@ -137,7 +141,7 @@ def _conversation(
     answered = Message.objects.create(
         conversation=conversation, parent=asked, role=Message.Role.ASSISTANT, content=answer, reasoning=thought
     )
-    Generation.objects.create(
+    generation = Generation.objects.create(
         user=user,
         message=answered,
         model="smollm2-135m",
@@ -154,6 +158,8 @@ def _conversation(
         content_sha256=sha256_of(answer),
         ended_at=at,
     )
+    with transaction.atomic():
+        costs.enter(generation)
     conversation.leaf = answered
     conversation.save(update_fields=["leaf"])
     Conversation.objects.filter(pk=conversation.pk).update(updated_at=at)  # making it set it to now
