@@ -82,6 +82,12 @@ def unfinished_generations_of(conversation: Conversation) -> QuerySet[Generation
     return Generation.objects.filter(unfinished, message__conversation=conversation)
 
 
+def look_again(conversation: Conversation) -> None:
+    """Read afresh which path is shown: an answer may have been begun since. Deleted meanwhile: none."""
+    leaves = Conversation.objects.filter(pk=conversation.pk).values_list("leaf_id", flat=True)
+    conversation.leaf_id = leaves.first()
+
+
 def path_of(conversation: Conversation, leaf_id: UUID | None = None) -> list[Message]:
     """Messages from the root to `leaf_id` (the conversation's own leaf when None), as `messages_of` gives them."""
     return messages_of(path_ids_of(conversation, leaf_id))

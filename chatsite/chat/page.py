@@ -104,6 +104,8 @@ def conversation_context(target: Conversation | None, *, show_all: bool = False,
             "turns": [],
             **composer.limits(),
         }
+    queue = queueing.queue_of(target)  # before the path: what comes in between is on it, or the page asks again
+    access.look_again(target)
     path = access.path_ids_of(target)
     begin = 0 if show_all else max(0, len(path) - fragments.SHOWN_MESSAGES)
     if show_from:
@@ -125,7 +127,7 @@ def conversation_context(target: Conversation | None, *, show_all: bool = False,
         "choice": choice_of(target),
         "tuning": target,
         "is_away": bool(target.model) and model is None,
-        "queue": queueing.queue_of(target),
+        "queue": queue,
         "gauge": composer.gauge_of(target, model),
         **composer.limits(),
     }

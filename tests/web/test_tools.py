@@ -14,7 +14,7 @@ from django.utils import timezone
 from pydantic_monty import Monty
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions, branches, calling, dispatch, queueing, retrying, tasks, tuning
+from chatsite.chat import access, actions, branches, calling, dispatch, queueing, retrying, tasks, tuning
 from chatsite.chat.models import Conversation, Generation, Message, QueuedMessage
 from chatsite.chat.tools import catalog, python
 from chatsite.sharing import snapshots
@@ -294,6 +294,40 @@ def test_page_shows_calls_as_they_come_and_goes_on_by_itself(
     assert "&lt;i&gt;hm&lt;/i&gt;" in news_now
     assert "<i>hm" not in news_now
     assert "data-generation" in news_now
+
+
+def test_answer_begun_while_the_page_is_drawn_is_on_it_or_asked_for_again(
+    alice: User, conversation: Conversation, worker: StepWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page must not find that nothing is about to come, and yet show a path that was read before it came."""
+    client = signed_in(alice)
+    attempt = ask(alice, conversation, worker)
+    attempt.call("time", "{}")
+    attempt.finish(FinishReason.TOOL_CALLS)
+    tasks.recording.record(attempt.id)
+    called = path(conversation)[1]
+    found = access.conversation_of
+    begun: list[None] = []
+
+    def slowly(user: User, pk: Any) -> Conversation:
+        conversation = found(user, pk)
+        if not begun:
+            begun.append(None)
+            calling.go_on_after(attempt.id)
+        return conversation
+
+    for address, headers in (
+        (f"/chat/{conversation.pk}/news/?leaf={called.pk}", HX),
+        (f"/chat/{conversation.pk}/", {}),
+    ):
+        monkeypatch.setattr(access, "conversation_of", slowly)
+        page = client.get(address, headers=headers)
+        monkeypatch.setattr(access, "conversation_of", found)
+        assert "data-generation" in page.content.decode()
+        Message.objects.filter(parent=called).delete()
+        Message.objects.filter(pk=called.pk).update(calling_since=timezone.now())
+        Conversation.objects.filter(pk=conversation.pk).update(leaf=called)
+        begun.clear()
 
 
 def test_calls_survive_export_import_and_fork_and_are_named_alone_in_a_link(
