@@ -8,10 +8,8 @@ after a while, so that every wait ends. Called by `tasks`, from the news that an
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable
 from uuid import UUID
 
-import msgspec
 import structlog
 from django.conf import settings
 from django.db import transaction
@@ -20,51 +18,19 @@ from django.utils import timezone
 
 from chatsite.accounts.models import User
 from chatsite.chat import actions, live, retrying
+from chatsite.chat.calls import Call, stored
+from chatsite.chat.calls import of as calls_of
 from chatsite.chat.errors import SendRefused
 from chatsite.chat.models import Conversation, Generation, Message
 from chatsite.chat.tools import catalog
-from inference.protocol import ToolCall
 
 log = structlog.get_logger(__name__)
 
-MAX_CALLS = 8  # of one answer; further ones are told that they were too many
 YOUNG_SECONDS = 3.0  # the task that recorded the answer is most likely just at it
 LOST_SECONDS = 30  # beyond the time all calls may take: whoever claimed them is gone
 MAX_DUE_ROWS = 100
 LOST = "The tool was interrupted before it gave a result."
-TOO_MANY = f"An answer may make at most {MAX_CALLS} calls."
 STOPPED = "It was stopped before this call was made."
-
-
-class Call(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """As `Message.calls` holds it. No result yet: it is still to be made, or being made since `began_at`."""
-
-    id: str
-    name: str
-    arguments: str
-    result: str | None = None
-    has_failed: bool = False
-    seconds: float = 0.0
-    began_at: float = 0.0  # Unix seconds
-
-
-msgspec.convert([], list[Call])  # the first look at the type is here, by one thread: see `inference.wire`
-
-
-def of(message: Message) -> list[Call]:
-    """The calls of an answer."""
-    return msgspec.convert(message.calls or [], list[Call])
-
-
-def begun(calls: Iterable[ToolCall]) -> list[dict[str, object]]:
-    """What is stored of an answer's calls when it is recorded."""
-    kept = [
-        Call(id=call.id, name=call.name, arguments=call.arguments)
-        if index < MAX_CALLS
-        else Call(id=call.id, name=call.name, arguments=call.arguments, result=TOO_MANY, has_failed=True)
-        for index, call in enumerate(calls)
-    ]
-    return [msgspec.to_builtins(call) for call in kept]
 
 
 def go_on_after(generation_id: UUID) -> None:
@@ -86,7 +52,7 @@ def go_on(message_id: UUID) -> None:
     message = _claimed(message_id)
     if message is None:
         return
-    for call in of(message):
+    for call in calls_of(message):
         if call.result is None:
             if _is_stopped(message):
                 break
@@ -106,11 +72,11 @@ def stop(user: User, generation: Generation) -> None:
         message = _locked(generation.message_id)
         if message is None or message.conversation.owner_id != user.pk:
             return
-        calls = of(message)
+        calls = calls_of(message)
         for call in calls:
             if call.result is None:
                 call.result, call.has_failed = STOPPED, True
-        message.calls = [msgspec.to_builtins(call) for call in calls]
+        message.calls = stored(calls)
         message.calling_since = None
         message.save(update_fields=["calls", "calling_since"])
         Generation.objects.filter(pk=generation.pk).update(stop_requested=True)
@@ -124,7 +90,7 @@ def _claimed(message_id: UUID) -> Message | None:
         message = _locked(message_id)
         if message is None:
             return None
-        calls = of(message)
+        calls = calls_of(message)
         left = [call for call in calls if call.result is None]
         claimed = [call for call in left if call.began_at]
         patience = datetime.timedelta(seconds=len(calls) * settings.SMOLFLEET.max_tool_seconds + LOST_SECONDS)
@@ -135,7 +101,7 @@ def _claimed(message_id: UUID) -> Message | None:
             call.began_at = now.timestamp()
             if is_lost:  # it may be the very call that took its worker down: it is not made again
                 call.result, call.has_failed = LOST, True
-        message.calls = [msgspec.to_builtins(call) for call in calls]
+        message.calls = stored(calls)
         message.save(update_fields=["calls"])
     return message
 
@@ -156,8 +122,8 @@ def _keep(message_id: UUID, done: Call) -> bool:
         message = _locked(message_id)
         if message is None:
             return False
-        calls = [done if call.id == done.id else call for call in of(message)]
-        message.calls = [msgspec.to_builtins(call) for call in calls]
+        calls = [done if call.id == done.id else call for call in calls_of(message)]
+        message.calls = stored(calls)
         message.save(update_fields=["calls"])
     return True
 

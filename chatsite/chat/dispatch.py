@@ -20,7 +20,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from chatsite.accounts.models import new_id
-from chatsite.chat import documents, notices
+from chatsite.chat import calls, documents, notices
 from chatsite.chat.errors import InvalidSettings, PromptTooLong
 from chatsite.chat.models import Attachment, Conversation, Generation, Message
 from chatsite.chat.tools import catalog
@@ -96,16 +96,16 @@ def messages_for(path: Iterable[Message], system_prompt: str = "") -> tuple[Chat
 
 def turns_of(message: Message, files: str = "") -> list[ChatMessage]:
     """One message as the model reads it: an answer that called tools is followed by their results."""
-    calls = message.calls or []
-    made = tuple(ToolCall(call["id"], call["name"], call["arguments"]) for call in calls)
+    made_calls = calls.of(message)
+    made = tuple(ToolCall(call.id, call.name, call.arguments) for call in made_calls)
     said = ChatMessage(role=Role(message.role), content=files + message.content, tool_calls=made)
-    results = [ChatMessage(role=Role.TOOL, content=call["result"], tool_call_id=call["id"]) for call in calls]
+    results = [ChatMessage(role=Role.TOOL, content=call.result or "", tool_call_id=call.id) for call in made_calls]
     return [said, *results]
 
 
 def is_for_the_model(message: Message) -> bool:
     """Whether it is part of what the model reads; `message` carries its generation."""
-    if message.calls and any(call.get("result") is None for call in message.calls):
+    if message.calls and any(call.result is None for call in calls.of(message)):
         return False
     if not message.content.strip() and not message.calls:
         return False

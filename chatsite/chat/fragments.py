@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import get_language, gettext_lazy
 from django.utils.translation import gettext as _
 
-from chatsite.chat import access, calling, dispatch, failures, markdown
+from chatsite.chat import access, calls, dispatch, failures, markdown
 from chatsite.chat.models import Conversation, Generation, Message
 from chatsite.chat.phases import Phase, phase_of
 from chatsite.chat.text import clean
@@ -135,11 +135,11 @@ class Shown:
 def shown_calls(message: Message) -> list[ShownCall]:
     return [
         ShownCall(catalog.title_of(call.name), _arguments(call), call.result, call.has_failed, call.seconds)
-        for call in calling.of(message)
+        for call in calls.of(message)
     ]
 
 
-def _arguments(call: calling.Call) -> str:
+def _arguments(call: calls.Call) -> str:
     """Code stands on lines of its own; anything else as JSON."""
     try:
         values = _arguments_decoder.decode(call.arguments or "{}")

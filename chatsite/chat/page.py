@@ -104,8 +104,7 @@ def conversation_context(target: Conversation | None, *, show_all: bool = False,
             "turns": [],
             **composer.limits(),
         }
-    queue = queueing.queue_of(target)  # before the path: what comes in between is on it, or the page asks again
-    access.look_again(target)
+    queue = queue_before_path(target)
     path = access.path_ids_of(target)
     begin = 0 if show_all else max(0, len(path) - fragments.SHOWN_MESSAGES)
     if show_from:
@@ -149,13 +148,21 @@ def beginning_context(request: ChatRequest, served: list[ModelCard]) -> dict[str
     return context
 
 
+def queue_before_path(target: Conversation) -> queueing.Queue:
+    """The queue; the path is looked at afresh after it, so that what comes in between is on it, or is asked for."""
+    queue = queueing.queue_of(target)
+    access.look_again(target)
+    return queue
+
+
 def queue_context(target: Conversation) -> dict[str, Any]:
     """What stands around the message box of a conversation that goes on."""
+    queue = queue_before_path(target)
     last = Generation.objects.filter(message=target.leaf_id).values_list("model", flat=True).first()
     model = next((card for card in served_models() if card.name == (target.model or last)), None)
     return {
         "conversation": target,
-        "queue": queueing.queue_of(target),
+        "queue": queue,
         "gauge": composer.gauge_of(target, model),
     }
 

@@ -50,11 +50,9 @@ def news(request: page.ChatRequest, conversation_id: uuid.UUID) -> HttpResponse:
 def drawn(request: page.ChatRequest, target: Conversation, template: str) -> HttpResponse:
     """The queue and what belongs beside it; with `leaf`, also the messages that came after that one.
 
-    After a change it is asked for once more: the page may hear of an answer's end while this is on its way. Whether
-    something is about to come is looked at before what is there, so that what came in between is not missed.
+    After a change it is asked for once more: the page may hear of an answer's end while this is on its way.
     """
     context: dict[str, Any] = {**page.queue_context(target), "new_key": uuid.uuid4(), "turns": ()}
-    access.look_again(target)
     leaf = request.GET.get("leaf") or request.POST.get("leaf", "")
     path = access.path_ids_of(target)
     if leaf and (called := _with_calls(target, leaf)):

@@ -15,7 +15,8 @@ from django.db import transaction
 from django.db.models import Case, Value, When
 from django.utils import timezone
 
-from chatsite.chat import calling, costs, dispatch, live, titles
+from chatsite.chat import costs, dispatch, live, titles
+from chatsite.chat.calls import begun, stored
 from chatsite.chat.models import Generation, Message
 from chatsite.chat.text import clean
 from inference.errors import EventsExpired
@@ -61,7 +62,7 @@ def end_from_log(generation_id: UUID, found: Log, finish: Finish) -> bool:
     content, reasoning = clean(found.text("content")), clean(found.text("reasoning"))
     with transaction.atomic():
         if _end(generation_id, finish, content):
-            calls = calling.begun(found.tool_calls) if finish.reason is FinishReason.TOOL_CALLS else None
+            calls = stored(begun(found.tool_calls)) if finish.reason is FinishReason.TOOL_CALLS else None
             since = timezone.now() if calls else None
             answer = Message.objects.filter(generation__pk=generation_id)
             is_calling = answer.update(content=content, reasoning=reasoning, calls=calls, calling_since=since) and calls

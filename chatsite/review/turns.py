@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.utils.safestring import SafeString
 
-from chatsite.chat import access, calling, fragments, markdown
+from chatsite.chat import access, calls, fragments, markdown
 from chatsite.chat.models import Attachment, Feedback, Generation, Message
 from chatsite.chat.tools import search_chats
 from chatsite.review.actions import Transcript
@@ -68,7 +68,7 @@ def turns_of(transcript: Transcript) -> Iterator[Turn]:
 
 def _calls_of(message: Message, transcript: Transcript) -> Iterator[fragments.ShownCall]:
     """Calls of tools. What a search found in other conversations is no part of what was reported."""
-    for call, shown in zip(calling.of(message), fragments.shown_calls(message), strict=True):
+    for call, shown in zip(calls.of(message), fragments.shown_calls(message), strict=True):
         is_from_elsewhere = call.name == search_chats.TOOL.name and not transcript.is_whole
         yield replace(shown, result="(left out)") if is_from_elsewhere else shown
 

@@ -14,7 +14,7 @@ from django.utils import timezone
 from pydantic_monty import Monty
 
 from chatsite.accounts.models import User
-from chatsite.chat import access, actions, branches, calling, dispatch, queueing, retrying, tasks, tuning
+from chatsite.chat import access, actions, branches, calling, calls, dispatch, queueing, retrying, tasks, tuning
 from chatsite.chat.models import Conversation, Generation, Message, QueuedMessage
 from chatsite.chat.tools import catalog, python
 from chatsite.sharing import snapshots
@@ -69,7 +69,7 @@ def test_result_goes_to_the_model_and_the_answer_goes_on(
     assert conversation.leaf_id == answer.pk
     assert (called.parent_id, answer.parent_id, answer.content) == (question.pk, called.pk, "It is 42.")
     assert called.calling_since is None
-    (kept,) = calling.of(called)
+    (kept,) = calls.of(called)
     assert (kept.result, kept.has_failed) == ("42", False)
     third = ask(alice, conversation, worker, "And twice that?")
     assert [m.role for m in third.claim.request.messages] == [
@@ -104,7 +104,7 @@ def test_a_bad_call_fails_alone_with_its_reason(
     alice: User, conversation: Conversation, worker: StepWorker, name: str, arguments: str, said: str
 ) -> None:
     call(ask(alice, conversation, worker), (name, arguments), ("python", '{"code": "2 + 2"}'))
-    bad, good = calling.of(path(conversation)[1])
+    bad, good = calls.of(path(conversation)[1])
     assert bad.has_failed
     assert said in (bad.result or "")
     assert (good.result, good.has_failed) == ("4", False)
@@ -176,10 +176,10 @@ def test_after_so_many_rounds_the_model_must_answer(
 
 
 def test_too_many_calls_are_told_so(alice: User, conversation: Conversation, worker: StepWorker) -> None:
-    call(ask(alice, conversation, worker), *[("python", '{"code": "1"}')] * (calling.MAX_CALLS + 2))
-    kept = calling.of(path(conversation)[1])
-    assert [c.has_failed for c in kept] == [False] * calling.MAX_CALLS + [True, True]
-    assert kept[-1].result == calling.TOO_MANY
+    call(ask(alice, conversation, worker), *[("python", '{"code": "1"}')] * (calls.MAX_CALLS + 2))
+    kept = calls.of(path(conversation)[1])
+    assert [c.has_failed for c in kept] == [False] * calls.MAX_CALLS + [True, True]
+    assert kept[-1].result == calls.TOO_MANY
 
 
 def test_a_lost_task_is_made_up_for_and_a_dead_workers_call_counts_as_failed(
@@ -197,13 +197,13 @@ def test_a_lost_task_is_made_up_for_and_a_dead_workers_call_counts_as_failed(
     claimed = calling._claimed(called.pk)
     assert claimed is not None
     calling.go_on(called.pk)  # another one comes along: it is not made twice
-    assert calling.of(path(conversation)[1])[0].result is None
-    calls = path(conversation)[1].calls
-    assert calls is not None
-    calls[0]["began_at"] -= 3_600
-    Message.objects.filter(pk=called.pk).update(calls=calls)
+    assert calls.of(path(conversation)[1])[0].result is None
+    kept = path(conversation)[1].calls
+    assert kept is not None
+    kept[0]["began_at"] -= 3_600
+    Message.objects.filter(pk=called.pk).update(calls=kept)
     tasks.call(str(called.pk))
-    assert calling.of(path(conversation)[1])[0].result == calling.LOST
+    assert calls.of(path(conversation)[1])[0].result == calling.LOST
     assert worker.claim().claim.request.messages[-1].content == calling.LOST
     calling.go_on(called.pk)
     assert len(path(conversation)) == 3  # going on twice begins one answer
@@ -223,7 +223,7 @@ def test_stop_between_two_answers_ends_it_there(
     client = signed_in(alice)
     assert client.post(f"/chat/generations/{attempt.id}/stop/", headers=HX).status_code == 204
     called = path(conversation)[1]
-    assert (called.calling_since, calling.of(called)[0].result) == (None, calling.STOPPED)
+    assert (called.calling_since, calls.of(called)[0].result) == (None, calling.STOPPED)
     tasks.call(str(called.pk))
     assert len(path(conversation)) == 2
 

@@ -23,7 +23,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='message',
             name='calls',
-            field=models.JSONField(blank=True, editable=False, help_text='Of tools, by an answer: see `calling.Call`. None: no calls.', null=True),
+            field=models.JSONField(blank=True, editable=False, help_text='Of tools, by an answer: see `calls.Call`. None: no calls.', null=True),
         ),
         migrations.AddIndex(
             model_name='message',

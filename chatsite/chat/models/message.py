@@ -26,7 +26,7 @@ class Message(models.Model):
     content = models.TextField(blank=True)
     reasoning = models.TextField(blank=True, help_text="What the model thought; never shown to it again.")
     calls = models.JSONField(
-        null=True, blank=True, editable=False, help_text="Of tools, by an answer: see `calling.Call`. None: no calls."
+        null=True, blank=True, editable=False, help_text="Of tools, by an answer: see `calls.Call`. None: no calls."
     )
     calling_since = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="Its calls are being made, and an answer follows."
