@@ -1,5 +1,7 @@
 """Entry of the web process: streams and `/v1` go to consumers, all else to Django; sockets pass an origin check.
 
+Before all of them stands the gate, which judges length, sender and pace of a body before anybody reads it.
+
 Consumers run no Django middleware: security headers, sign-in and limits there are their own work.
 """
 
@@ -18,6 +20,7 @@ django_application = get_asgi_application()
 
 from chatsite.api import routing as api_routing  # noqa: E402  (models exist only now)
 from chatsite.chat import routing as chat_routing  # noqa: E402
+from chatsite.gate.bodies import BodyGate  # noqa: E402
 
 
 def with_user(route: URLPattern) -> URLPattern:
@@ -25,7 +28,7 @@ def with_user(route: URLPattern) -> URLPattern:
     return URLPattern(route.pattern, AuthMiddlewareStack(route.callback))
 
 
-application = ProtocolTypeRouter(
+routes = ProtocolTypeRouter(
     {
         "http": URLRouter(
             [
@@ -37,3 +40,4 @@ application = ProtocolTypeRouter(
         "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(chat_routing.websocket_urlpatterns))),
     }
 )
+application = BodyGate(routes)

@@ -48,6 +48,10 @@ class SiteConfig:
     max_pdf_pages: int = 500
     max_pdf_seconds: int = 20  # for reading one PDF
     max_import_bytes: int = 64 * 1024 * 1024  # of one file of conversations, as it comes and unpacked
+    max_bodies_per_address: int = 64  # requests of one address whose body is still coming, in one web process
+    max_body_bytes_at_once: int = 256 * 1024 * 1024  # of all bodies that are being read in one web process
+    min_body_rate: int = 4_096  # bytes a second; a body that comes slower on average is given up
+    slow_client_seconds: float = 30.0  # for the head of a request, and for the next piece of its body
     tools: tuple[str, ...] = TOOLS  # that chats may switch on; none: no switch is shown
     max_tool_seconds: int = 10  # of one call
     share_anyone: bool = True  # False: a link is of use to people signed in alone
@@ -105,6 +109,12 @@ def load(env: Mapping[str, str]) -> SiteConfig:
         max_pdf_pages=e.integer("MAX_PDF_PAGES", d.max_pdf_pages, low=1, high=100_000),
         max_pdf_seconds=e.integer("MAX_PDF_SECONDS", d.max_pdf_seconds, low=1, high=600),
         max_import_bytes=e.integer("MAX_IMPORT_BYTES", d.max_import_bytes, low=1_024, high=1_073_741_824),
+        max_bodies_per_address=e.integer("MAX_BODIES_PER_ADDRESS", d.max_bodies_per_address, low=1, high=100_000),
+        max_body_bytes_at_once=e.integer(
+            "MAX_BODY_BYTES_AT_ONCE", d.max_body_bytes_at_once, low=1_048_576, high=1_099_511_627_776
+        ),
+        min_body_rate=e.integer("MIN_BODY_RATE", d.min_body_rate, low=1, high=1_000_000_000),
+        slow_client_seconds=e.seconds("SLOW_CLIENT_SECONDS", d.slow_client_seconds, low=0.1, high=3_600.0),
         tools=_tools(e),
         max_tool_seconds=e.integer("MAX_TOOL_SECONDS", d.max_tool_seconds, low=1, high=600),
         share_anyone=e.flag("SHARE_ANYONE", d.share_anyone),

@@ -22,4 +22,4 @@ USER smolfleet
 EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/health/live', timeout=2)"]
-CMD ["daphne", "-v", "0", "-b", "0.0.0.0", "-p", "8000", "--no-server-name", "chatsite.asgi:application"]
+CMD ["python", "-m", "chatsite.server", "-b", "0.0.0.0", "-p", "8000"]

@@ -134,8 +134,7 @@ class Fleet:
         self._spawn("site", [*arguments, "-l", "INFO", "-s", str(self.state_dir / "beat")], {})
 
     def start_web(self) -> None:
-        arguments = ["-m", "daphne", "-v", "0", "-b", "127.0.0.1", "-p", str(self.port)]
-        self._spawn("web", [*arguments, "chatsite.asgi:application"], {})
+        self._spawn("web", ["-m", "chatsite.server", "-b", "127.0.0.1", "-p", str(self.port)], {})
 
     def _spawn(self, name: str, arguments: list[str], env: dict[str, str]) -> None:
         with self.log_path(name).open("ab") as log:

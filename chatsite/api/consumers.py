@@ -71,6 +71,7 @@ class ApiConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
     needs: ClassVar[str] = ""
 
     def __init__(self) -> None:
+        self._key: ApiKey | None = None  # known before the body is read on
         self._parts: list[bytes] = []
         self._num_bytes = 0
         self._task: asyncio.Task[None] | None = None
@@ -88,26 +89,36 @@ class ApiConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
     async def dispatch(self, message: dict[str, Any]) -> None:
         match message["type"]:
             case "http.request":
-                self._take_part(message.get("body", b""), is_last=not message.get("more_body"))
+                await self._take_part(message.get("body", b""), is_last=not message.get("more_body"))
             case "http.disconnect":
                 raise StopConsumer
             case unknown:
                 raise ValueError(f"unexpected ASGI message {unknown!r}")
 
-    def _take_part(self, part: bytes, *, is_last: bool) -> None:
+    async def _take_part(self, part: bytes, *, is_last: bool) -> None:
         if self._task is not None:  # the rest of a body that has been refused
             return
-        self._num_bytes += len(part)
+        try:
+            if self._key is None:
+                self._key = await self._admit()
+            self._num_bytes += len(part)
+            if self._num_bytes > MAX_BODY_BYTES:
+                raise errors.BodyTooLarge(MAX_BODY_BYTES)
+        except Exception as error:  # noqa: BLE001  the edge of the process: every failure is answered
+            self._parts.clear()
+            self._task = asyncio.create_task(self._refuse(errors.of(error)))
+            return
         self._parts.append(part)
-        refusal: errors.ApiError | None = None
-        if self.scope["method"] != self.method:
-            refusal = errors.MethodRefused(self.scope["method"], self.method)
-        elif self._num_bytes > MAX_BODY_BYTES:
-            refusal = errors.BodyTooLarge(MAX_BODY_BYTES)
-        if refusal is not None or is_last:
+        if is_last:
             body = b"".join(self._parts)
             self._parts.clear()
-            self._task = asyncio.create_task(self._run(body, refusal))
+            self._task = asyncio.create_task(self._run(self._key, body))
+
+    async def _admit(self) -> ApiKey:
+        """Who asks. What can be refused without the body is refused before it has come."""
+        if self.scope["method"] != self.method:
+            raise errors.MethodRefused(self.scope["method"], self.method)
+        return await in_thread(authenticate, self._header(b"authorization"), needs=self.needs)
 
     async def _end_task(self) -> None:
         if self._task is None:
@@ -115,12 +126,8 @@ class ApiConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _run(self, body: bytes, refusal: errors.ApiError | None) -> None:
+    async def _run(self, key: ApiKey, body: bytes) -> None:
         try:
-            if refusal is not None:
-                raise refusal
-            authorization = self._header(b"authorization")
-            key = await in_thread(authenticate, authorization, needs=self.needs)
             await self.answer(key, body)
         except Exception as error:  # noqa: BLE001  the edge of the process: every failure is answered
             await self._refuse(errors.of(error))
@@ -292,10 +299,8 @@ class Models(ApiConsumer):
 class UnknownPath(ApiConsumer):
     """Everything else below /v1, by any method, signed in or not."""
 
-    def _take_part(self, part: bytes, *, is_last: bool) -> None:
-        if self._task is None:
-            error = errors.NothingHere(f"There is no {self.scope['method']} {self.scope['path']} here.")
-            self._task = asyncio.create_task(self._run(b"", error))
+    async def _admit(self) -> ApiKey:
+        raise errors.NothingHere(f"There is no {self.scope['method']} {self.scope['path']} here.")
 
 
 def _served_models() -> dict[str, responses.ModelObject]:

@@ -1,4 +1,4 @@
-"""The web process itself, for tests that talk HTTP: Daphne with the site's ASGI application, on a port of its own."""
+"""The web process itself, for tests that talk HTTP: the site's server, on a port of its own."""
 
 from __future__ import annotations
 
@@ -21,13 +21,20 @@ START_SECONDS = 60.0
 @contextlib.contextmanager
 def serving(database_name: str, **environment: str) -> Iterator[str]:
     """The base address of a server on that database, while the block runs."""
+    with running(database_name, **environment) as (base_url, _):
+        yield base_url
+
+
+@contextlib.contextmanager
+def running(database_name: str, **environment: str) -> Iterator[tuple[str, int]]:
+    """The same, with the process's id."""
     with socket.socket() as listener, tempfile.TemporaryFile() as output:
         listener.bind(("127.0.0.1", 0))
         listener.listen(128)
         base_url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         env = {**os.environ, "DATABASE_URL": _with_database(os.environ["DATABASE_URL"], database_name), **environment}
         process = subprocess.Popen(
-            [sys.executable, "-m", "daphne", "--fd", str(listener.fileno()), "chatsite.asgi:application"],
+            [sys.executable, "-m", "chatsite.server", "-v", "1", "--fd", str(listener.fileno())],
             env=env,
             pass_fds=[listener.fileno()],
             stdout=output,
@@ -35,7 +42,7 @@ def serving(database_name: str, **environment: str) -> Iterator[str]:
         )
         try:
             wait_until(lambda: _answers(base_url, process), seconds=START_SECONDS)
-            yield base_url
+            yield base_url, process.pid
         finally:
             process.terminate()
             process.wait(timeout=20)

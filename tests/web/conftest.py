@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import redis as redis_py
+from django.db import connection
 from django.test import Client
 
 from chatsite.accounts.models import User
@@ -24,6 +25,7 @@ from tests.web import auditing, enrolling
 from tests.web.auditing import World
 from tests.web.chat_worker import MODEL, StepWorker
 from tests.web.coming_in import CALLBACK
+from tests.web.strict_site import StrictSite, strictly
 
 
 @pytest.fixture
@@ -135,3 +137,26 @@ def outside(site: Callable[..., None], redis: Any, provider: Provider) -> Callab
 
     set_up()
     return set_up
+
+
+@pytest.fixture(scope="session")
+def strict_process(
+    django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StrictSite]:
+    folder = tmp_path_factory.mktemp("bodies")
+    with django_db_blocker.unblock(), strictly(str(connection.settings_dict["NAME"]), folder) as site:
+        yield site
+
+
+@pytest.fixture
+def server(strict_process: StrictSite, transactional_db: None) -> StrictSite:
+    """The web process with small limits and little patience. A module may have another of this name."""
+    return strict_process
+
+
+@pytest.fixture
+def cookie(alice: User) -> str:
+    """The session of Alice's browser."""
+    browser = Client()
+    browser.force_login(alice)
+    return browser.cookies["sessionid"].value

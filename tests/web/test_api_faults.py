@@ -196,11 +196,17 @@ def sweep_now() -> None:
 
 
 async def test_a_body_in_pieces_is_one_body_and_what_follows_a_refusal_is_ignored(request_of: Any, key: str) -> None:
-    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": [], "scheme": "http"}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/chat/completions",
+        "headers": [(b"authorization", f"Bearer {key}".encode())],
+        "scheme": "http",
+    }
     pieces = ApplicationCommunicator(application, scope)
     for piece in (b"[", b"]"):
         await pieces.send_input({"type": "http.request", "body": piece, "more_body": piece == b"["})
-    assert (await status_of(pieces))[0] == 401  # asked for the key after the last piece
+    assert (await status_of(pieces))[0] == 400  # a list is no request
     await pieces.send_input({"type": "http.disconnect"})
     await pieces.wait()
 
@@ -211,6 +217,16 @@ async def test_a_body_in_pieces_is_one_body_and_what_follows_a_refusal_is_ignore
     assert await large.receive_nothing()
     await large.send_input({"type": "http.disconnect"})
     await large.wait()
+
+
+async def test_a_wrong_key_is_refused_before_the_rest_of_the_body_comes(transactional_db: None) -> None:
+    for headers in ([], [(b"authorization", b"Bearer sf_wrong")], [(b"content-length", b"4000000")]):
+        scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": headers, "scheme": "http"}
+        stranger = ApplicationCommunicator(application, scope)
+        await stranger.send_input({"type": "http.request", "body": b"{", "more_body": True})
+        assert (await status_of(stranger))[0] == 401
+        await stranger.send_input({"type": "http.disconnect"})
+        await stranger.wait()
 
 
 async def test_an_unforeseen_failure_is_a_500_that_reveals_nothing(

@@ -231,8 +231,8 @@ class Fleet:
         self._supervisor.start(child)
 
     def _start_web(self) -> None:
-        arguments = ["-m", "daphne", "-v", "0", "-b", HOST, "-p", str(self._port), "--no-server-name"]
-        child = self._child("Web", "web", [*arguments, "chatsite.asgi:application"], grace_seconds=WEB_GRACE_SECONDS)
+        arguments = ["-m", "chatsite.server", "-b", HOST, "-p", str(self._port)]
+        child = self._child("Web", "web", arguments, grace_seconds=WEB_GRACE_SECONDS)
         self._web.append(child)
         self._supervisor.start(child)
 

@@ -1,0 +1,172 @@
+"""What is not well formed, at the real server: heads, lengths, hosts, JSON, frames of sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import zlib
+
+import httpx
+import pytest
+
+from chatsite.accounts.models import ApiKey, User
+from chatsite.chat.models import Conversation
+from chatsite.server.sockets import MAX_MESSAGE_BYTES
+from tests.web.raw_client import PIECE, RawClient, same_for_ever
+from tests.web.strict_site import StrictSite
+
+CR = "\r\n"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["Content-Length: 3", "Content-Length: 3"],
+        ["Content-Length: 3", "Content-Length: 4"],
+        ["Content-Length: 3", "Transfer-Encoding: chunked"],
+        ["Transfer-Encoding: chunked", "Content-Length: 3"],
+        ["Transfer-Encoding: chunked", "Transfer-Encoding: chunked"],
+        ["Transfer-Encoding: chunked, chunked"],
+        ["Transfer-Encoding: gzip, chunked"],
+        ["Transfer-Encoding: xchunked"],
+        ["Content-Length: +3"],
+        ["Content-Length: -3"],
+        ["Content-Length: 3, 3"],
+        ["Content-Length: 0x3"],
+        ["Content-Length: 3 3"],
+        ["Content-Length: " + "9" * 5_000],
+        ["Content-Length : 3"],
+        ["Content-Length: 3\x00"],
+        ["Content-Length: 3\nX: y"],
+        ["Upgrade: websocket", "Content-Length: 3"],
+    ],
+)
+def test_a_length_that_two_readers_could_read_differently_is_refused(server: StrictSite, lines: list[str]) -> None:
+    smuggled = "abcGET /health/live HTTP/1.1\r\nHost: $HOST\r\n\r\n"
+    text = CR.join(["POST /accounts/login/ HTTP/1.1", "Host: $HOST", *lines, "", smuggled])
+    answer = server.ask(text.encode("latin-1"))
+    assert answer.status == 400, answer.raw
+    assert answer.num_answers == 1
+
+
+def test_a_length_that_only_looks_like_one_is_none(server: StrictSite) -> None:
+    """Whoever reads it as a length would take the next request for a body."""
+    with RawClient(server.url) as client:
+        client.say(client.head("POST", "/accounts/login/", "Content_Length: 300") + client.head("GET", "/health/live"))
+        assert client.next_answer().status == 403
+        assert client.next_answer().status == 200
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (f"GET /{'x' * 20_000} HTTP/1.1\r\nHost: $HOST\r\n\r\n", 414),
+        (f"GET /?{'x' * 100_000}", 414),
+        (f"GET / HTTP/1.1\r\nHost: $HOST\r\nCookie: {'x' * 20_000}\r\n\r\n", 431),
+        ("GET / HTTP/1.1\r\nHost: $HOST\r\n" + f"Cookie: {'x' * 1_000}\r\n" * 20 + "\r\n", 431),
+        ("GET / HTTP/1.1\r\nHost: $HOST\r\n" + "X: y\r\n" * 300 + "\r\n", 431),
+        (f"GET / HTTP/1.1\r\nHost: $HOST\r\nX: {'x' * 100_000}", 431),
+        ("GET / HTTP/1.1\r\nHost: $HOST\r\nX y\r\n\r\n", 400),
+        ("GET /\r\n\r\n", 400),
+    ],
+    ids=["line", "query without end", "cookie", "cookies", "many", "header without end", "no colon", "no version"],
+)
+def test_a_head_has_a_size_and_a_form(server: StrictSite, head: str, status: int) -> None:
+    assert server.ask(head.encode()).status == status
+
+
+def test_a_forged_host_gets_no_page_and_is_written_into_none(server: StrictSite) -> None:
+    for host in ("evil.example", "127.0.0.1:80@evil.example", "evil.example#127.0.0.1", ""):
+        for path in ("/", "/accounts/login/?next=https://evil.example/", "/accounts/signup/"):
+            answer = server.ask(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+            assert answer.status == 400, (host, path)
+            assert b"evil.example" not in answer.raw
+
+
+@pytest.mark.parametrize(
+    "body", [b"[" * 1_000_000, b'{"messages":' + b'{"a":' * 200_000, b'{"model":' + b"9" * 1_000_000 + b"}"]
+)
+def test_json_of_any_depth_is_a_400(server: StrictSite, alice: User, body: bytes) -> None:
+    headers = {"Authorization": f"Bearer {ApiKey.create(alice, 'test')[1]}"}
+    answer = httpx.post(f"{server.url}/v1/chat/completions", content=body, headers=headers, timeout=30.0)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_a_body_may_not_hide_what_it_is_unpacked(server: StrictSite) -> None:
+    """No encoding of a body is understood: nothing small becomes large."""
+    small = zlib.compress(b"a" * 10_000_000)
+    answer = httpx.post(f"{server.url}/accounts/login/", content=small, headers={"Content-Encoding": "deflate"})
+    assert answer.status_code == 403
+
+
+# -- sockets
+
+
+MASK = b"\x00" * 4
+TEXT, MORE = 0x81, 0x01  # a whole message; the first piece of one
+
+
+def open_socket(server: StrictSite, conversation: Conversation, cookie: str) -> RawClient:
+    client = RawClient(server.url)
+    client.say(
+        client.head(
+            "GET",
+            f"/ws/chat/{conversation.pk}",
+            "Upgrade: websocket",
+            "Connection: Upgrade",
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+            "Sec-WebSocket-Version: 13",
+            f"Origin: http://{client.host}",
+            f"Cookie: sessionid={cookie}",
+        )
+    )
+    got = b""
+    while b"\r\n\r\n" not in got:
+        got += client.socket.recv(1)
+    assert got.startswith(b"HTTP/1.1 101"), got
+    return client
+
+
+def close_code(client: RawClient) -> int:
+    """Of the first close frame that comes; what the socket tells before it is passed over."""
+    frames = client.answer().raw
+    while frames:
+        kind, length = frames[0] & 0x0F, frames[1]
+        start = 2
+        if length == 126:
+            length, start = int.from_bytes(frames[2:4], "big"), 4
+        if kind == 8:
+            return int.from_bytes(frames[start : start + 2], "big")
+        frames = frames[start + length :]
+    return 0
+
+
+def test_a_message_of_a_socket_is_small(server: StrictSite, conversation: Conversation, cookie: str) -> None:
+    large = 300 * 1024 * 1024
+    with open_socket(server, conversation, cookie) as client, server.costing_nothing():
+        client.say(struct.pack("!BBQ", TEXT, 0x80 | 127, large) + MASK)
+        client.pour(same_for_ever(large))
+        assert close_code(client) == 1009
+    with open_socket(server, conversation, cookie) as client, server.costing_nothing():
+        piece = struct.pack("!BBH", MORE, 0x80 | 126, MAX_MESSAGE_BYTES) + MASK + b"x" * MAX_MESSAGE_BYTES
+        rest = struct.pack("!BBH", 0, 0x80 | 126, len(PIECE)) + MASK + PIECE
+        client.pour([piece, *[rest] * 1_000])
+        assert close_code(client) == 1009
+
+
+def test_a_socket_that_is_talked_at_without_a_pause_is_closed(
+    server: StrictSite, conversation: Conversation, cookie: str
+) -> None:
+    frame = struct.pack("!BBH", TEXT, 0x80 | 126, 4_000) + MASK + b"x" * 4_000
+    with open_socket(server, conversation, cookie) as client, server.costing_nothing():
+        client.socket.settimeout(30)
+        with contextlib.suppress(OSError):
+            for _ in range(5_000):
+                client.say(frame * 10)
+        assert close_code(client) in (1008, 4429)
+
+
+def test_a_stranger_cannot_talk_over_a_socket(server: StrictSite, conversation: Conversation) -> None:
+    with open_socket(server, conversation, "nobody") as client:
+        assert close_code(client) == 4401
