@@ -7,7 +7,7 @@ from daphne.ws_protocol import WebSocketProtocol
 MAX_MESSAGE_BYTES = 16_384  # pages send a few hundred bytes; `chat.sockets` answers what is only a little too long
 MAX_HANDSHAKE_BYTES = 65_536  # head, and frames that come before they are asked for
 MAX_WAITING = 64  # messages the application has not taken yet
-POLICY_VIOLATION = 1008
+TOO_MANY = 4429  # as the application says it
 
 
 class Socket(WebSocketProtocol):  # type: ignore[misc]  # daphne has no types
@@ -20,6 +20,6 @@ class Socket(WebSocketProtocol):  # type: ignore[misc]  # daphne has no types
 
     def onMessage(self, payload: bytes, isBinary: bool) -> None:
         if self.application_queue.qsize() >= MAX_WAITING:
-            self.sendClose(code=POLICY_VIOLATION, reason="Too many messages at once.")
+            self.sendClose(code=TOO_MANY, reason="Too many messages at once.")
             return
         super().onMessage(payload, isBinary)

@@ -72,6 +72,9 @@ class RawClient:
         return num_bytes
 
     def answer(self) -> Answer:
+        return Answer(self.rest())
+
+    def rest(self) -> bytes:
         """What comes until the other side ends the connection."""
         got = b""
         try:
@@ -79,7 +82,7 @@ class RawClient:
                 got += piece
         except ConnectionResetError:
             pass
-        return Answer(got)
+        return got
 
     def next_answer(self) -> Answer:
         """One answer with a length, on a connection that goes on."""
