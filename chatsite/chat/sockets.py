@@ -101,6 +101,7 @@ class ConversationSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # chann
         raw = text_data.encode(errors="surrogatepass") if text_data is not None else bytes_data or b""
         if self._talks_too_much():
             await self._complain("too_many", f"At most {MAX_FRAMES_PER_MINUTE} frames a minute.")
+            await self._close(TOO_MANY)  # an answer to each would fill memory where nobody reads them
             return
         if len(raw) > MAX_FRAME_BYTES:
             await self._complain("too_long", f"A frame has at most {MAX_FRAME_BYTES} bytes.")

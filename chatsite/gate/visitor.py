@@ -64,4 +64,4 @@ class Visitor:
 def _may_enter(session_key: str) -> bool:
     request = HttpRequest()
     request.session = import_string(f"{settings.SESSION_ENGINE}.SessionStore")(session_key)
-    return access.may_enter(get_user(request))  # type: ignore[arg-type]  # the site's own kind of user
+    return access.may_enter(get_user(request))

@@ -13,11 +13,12 @@ from twisted.internet.interfaces import IHalfCloseableDescriptor
 from twisted.python.failure import Failure
 from twisted.web import http
 
+ROOT_PATH = b"Daphne-Root-Path"  # Daphne would put what anybody writes there before every address on the page
 LINGER_SECONDS = 2.0
 LINGER_BYTES = 262_144  # thrown away at most; then the connection is not read, and the client's sending stands still
 
 
-class Channel(http.HTTPChannel):
+class Channel(http.HTTPChannel):  # type: ignore[misc]  # most of Twisted has no types
     maxHeaders = 100
     totalHeadersSize = 16_384  # request line and headers
     head_seconds = 30.0
@@ -59,10 +60,11 @@ class Channel(http.HTTPChannel):
     def allHeadersReceived(self) -> None:
         self._is_in_head = False
         self._stop_head_timer()
+        request = self.requests[-1]
+        request.requestHeaders.removeHeader(ROOT_PATH)
         super().allHeadersReceived()
         if self.length == 0:
             return
-        request = self.requests[-1]
         if request.requestHeaders.hasHeader(b"Upgrade"):  # a socket's handshake has no body
             self._respondToBadRequestAndDisconnect()
             return

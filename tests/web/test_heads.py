@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import struct
 import zlib
 
@@ -84,6 +85,28 @@ def test_a_forged_host_gets_no_page_and_is_written_into_none(server: StrictSite)
 
 
 @pytest.mark.parametrize(
+    ("target", "header"),
+    [
+        ("//evil.example/..", ""),
+        ("/%2f%2fevil.example", ""),
+        ("/%5c%5cevil.example", ""),
+        ("http://evil.example/chat", ""),
+        ("/chat", "Daphne-Root-Path: //evil.example"),
+        ("/chat/", "Daphne_Root_Path: //evil.example"),
+        ("/accounts/login/", "X-Forwarded-Host: evil.example"),
+        ("/accounts/login/", "Forwarded: host=evil.example"),
+        ("/chat/live", "X-Forwarded-Proto: evil.example"),
+    ],
+)
+def test_no_request_is_sent_on_to_another_host(server: StrictSite, target: str, header: str) -> None:
+    lines = [line for line in (f"GET {target} HTTP/1.1", "Host: $HOST", header, "Connection: close") if line]
+    answer = server.ask(CR.join([*lines, "", ""]).encode())
+    assert answer.status in (200, 301, 302, 404, 405)
+    assert not re.search(r"""(?:href|src|action|hx-\w+)=["']?[^"' >]*evil""", answer.raw.decode())
+    assert not answer.headers.get("location", "/").startswith(("//", "http", "\\"))
+
+
+@pytest.mark.parametrize(
     "body", [b"[" * 1_000_000, b'{"messages":' + b'{"a":' * 200_000, b'{"model":' + b"9" * 1_000_000 + b"}"]
 )
 def test_json_of_any_depth_is_a_400(server: StrictSite, alice: User, body: bytes) -> None:
@@ -91,6 +114,35 @@ def test_json_of_any_depth_is_a_400(server: StrictSite, alice: User, body: bytes
     answer = httpx.post(f"{server.url}/v1/chat/completions", content=body, headers=headers, timeout=30.0)
     assert answer.status_code == 400
     assert answer.json()["error"]["type"] == "invalid_request_error"
+
+
+def multipart(*parts: str, boundary: str = "b") -> tuple[str, bytes]:
+    text = "".join(f"--{boundary}\r\n{part}\r\n" for part in parts) + f"--{boundary}--\r\n"
+    return f"multipart/form-data; boundary={boundary}", text.encode()
+
+
+A_FILE = 'Content-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\nx'
+A_FIELD = 'Content-Disposition: form-data; name="a"\r\n\r\nx'
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("application/x-www-form-urlencoded", b"a&" * 30_000),
+        multipart(*[A_FIELD] * 1_050),
+        multipart(*[A_FILE] * 150),
+        multipart(A_FIELD, boundary="b" * 5_000),
+        multipart(f"X-Large: {'x' * 50_000}\r\n{A_FIELD}"),
+        multipart("X: y\r\n" * 5_000 + A_FIELD),
+        ("multipart/form-data", b"x"),
+    ],
+    ids=["fields", "parts", "files", "boundary", "header of a part", "headers of a part", "no boundary"],
+)
+def test_a_form_of_too_many_pieces_is_a_400(server: StrictSite, kind: str, body: bytes) -> None:
+    with httpx.Client(base_url=server.url) as browser:
+        browser.get("/accounts/login/")  # without a cookie no form is read at all
+        answer = browser.post("/accounts/login/", content=body, headers={"Content-Type": kind})
+    assert answer.status_code == 400
 
 
 def test_a_body_may_not_hide_what_it_is_unpacked(server: StrictSite) -> None:

@@ -197,6 +197,7 @@ async def test_long_frames_and_too_many_are_refused(
         for _ in range(3):
             await socket.say({})
         await socket.until("error", code="too_many")
+        assert (await socket.communicator.receive_output())["code"] == sockets.TOO_MANY
 
 
 async def test_leaving_gives_everything_back(
