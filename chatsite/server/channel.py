@@ -6,6 +6,7 @@ a moment, so that it reads the answer. A connection closed with unread bytes is 
 
 from __future__ import annotations
 
+from collections import Counter
 from http import HTTPStatus
 from typing import Any
 
@@ -14,6 +15,7 @@ from twisted.python.failure import Failure
 from twisted.web import http
 
 ROOT_PATH = b"Daphne-Root-Path"  # Daphne would put what anybody writes there before every address on the page
+MAX_HEADS_PER_ADDRESS = 256  # connections of one address that have not said yet what they want
 LINGER_SECONDS = 2.0
 LINGER_BYTES = 262_144  # thrown away at most; then the connection is not read, and the client's sending stands still
 
@@ -22,6 +24,7 @@ class Channel(http.HTTPChannel):  # type: ignore[misc]  # most of Twisted has no
     maxHeaders = 100
     totalHeadersSize = 16_384  # request line and headers
     head_seconds = 30.0
+    heads: Counter[str] | None = None  # by address; None behind a proxy, whose address is everybody's
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,14 +99,24 @@ class Channel(http.HTTPChannel):  # type: ignore[misc]  # most of Twisted has no
         self.loseConnection()
 
     def _start_head_timer(self) -> None:
-        if self._head_timer is None:
-            self._head_timer = self.callLater(self.head_seconds, self._head_is_late)
+        if self._head_timer is not None:
+            return
+        self._head_timer = self.callLater(self.head_seconds, self._head_is_late)
+        if self.heads is not None:
+            self._address = str(getattr(self.transport.getPeer(), "host", ""))
+            self.heads[self._address] += 1
+            if self.heads[self._address] > MAX_HEADS_PER_ADDRESS:
+                self.transport.abortConnection()
 
     def _stop_head_timer(self) -> None:
         if self._head_timer is not None:
             if self._head_timer.active():
                 self._head_timer.cancel()
             self._head_timer = None
+            if self.heads is not None:
+                self.heads[self._address] -= 1
+                if not self.heads[self._address]:
+                    del self.heads[self._address]
 
     def _head_is_late(self) -> None:
         if self._has_head_begun:

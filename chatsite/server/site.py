@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 from daphne.server import Server  # before anything else of Twisted: it chooses the event loop
@@ -22,10 +23,15 @@ class Connections(HTTPFactory):  # type: ignore[misc]  # daphne has no types
 
     protocol = Channel
 
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
+        self._heads: Counter[str] = Counter()
+
     def buildProtocol(self, addr: Any) -> Channel:
         channel: Channel = super().buildProtocol(addr)
         channel.requestFactory = StreamedRequest
         channel.head_seconds = settings.SMOLFLEET.slow_client_seconds
+        channel.heads = None if settings.PROXY_COUNT else self._heads
         return channel
 
     def acceptableProtocols(self) -> list[bytes]:

@@ -23,3 +23,8 @@ class Socket(WebSocketProtocol):  # type: ignore[misc]  # daphne has no types
             self.sendClose(code=TOO_MANY, reason="Too many messages at once.")
             return
         super().onMessage(payload, isBinary)
+
+    def serverSend(self, content: str | bytes, binary: bool = False) -> None:
+        """What is told to a socket that is just being closed is dropped; the application hears of the end next."""
+        if self.state not in (self.STATE_CLOSING, self.STATE_CLOSED):
+            super().serverSend(content, binary)

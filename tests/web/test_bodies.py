@@ -12,6 +12,7 @@ import pytest
 
 from chatsite.accounts.models import User
 from chatsite.gate.limits import MARGIN_BYTES, STRANGER_BYTES
+from chatsite.server.channel import MAX_HEADS_PER_ADDRESS
 from tests.web.raw_client import RawClient, in_chunks, same_for_ever
 from tests.web.strict_site import FILE_BYTES, SLOW_SECONDS, StrictSite
 
@@ -204,6 +205,16 @@ def test_slow_clients_are_sent_off_and_keep_nobody_waiting(server: StrictSite, c
         assert time.monotonic() - began >= SLOW_SECONDS
         assert {client.answer().status for client in bodiless + dribbling + headless} == {408}
         assert {client.answer().raw for client in silent} == {b""}
+
+
+def test_connections_that_say_nothing_are_so_many_and_no_more(server: StrictSite) -> None:
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(RawClient(server.url)) for _ in range(MAX_HEADS_PER_ADDRESS + 1)]
+        assert silent[-1].rest() == b""  # at once, though it may stay silent for as long as the others
+        assert not silent[0].hears_something()
+    with RawClient(server.url) as client:
+        client.say(client.head("GET", "/health/live"))
+        assert client.next_answer().status == 200
 
 
 def test_a_stream_is_not_cut_for_being_slow(server: StrictSite, cookie: str) -> None:
