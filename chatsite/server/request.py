@@ -56,7 +56,7 @@ class StreamedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
         super().requestReceived(command, path, version)
 
     def handleContentChunk(self, data: bytes) -> None:
-        if self.application_queue is None or self.finished or self._disconnected:
+        if self.application_queue is None or not self._is_open:
             return
         self._held += data
         self._tell()
@@ -96,7 +96,7 @@ class StreamedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
         return {"type": "http.request", "body": body, "more_body": self.is_coming}
 
     def handle_reply(self, message: Message) -> None:
-        if message.get("type") == "http.response.start" and self.is_coming and self.channel is not None:
+        if message.get("type") == "http.response.start" and self.is_coming and self._is_open:
             # An answer to half a request: what is still to come of it cannot be told from another request.
             self.channel.persistent = False
             self._held.clear()
@@ -104,18 +104,23 @@ class StreamedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
             message = {**message, "headers": [*headers, (b"Connection", b"close")]}
         super().handle_reply(message)
 
+    @property
+    def _is_open(self) -> bool:
+        """Whether the connection is still this request's; at its end Twisted takes `channel` away."""
+        return not self.finished and not self._disconnected
+
     def _tell(self) -> None:
         if not self._is_told:
             self._is_told = True
             self.application_queue.put_nowait({"type": "http.request"})
 
     def _ask(self) -> None:
-        if self.wants_continue and self.is_coming and self.channel is not None and not self._response_started:
+        if self.wants_continue and self.is_coming and self._is_open and not self._response_started:
             self.wants_continue = False
             self.channel.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _go_on(self) -> None:
-        if self._is_paused and self.channel is not None:
+        if self._is_paused and self._is_open:
             self._is_paused = False
             self.channel.release()
 

@@ -47,7 +47,9 @@ def running(database_name: str, **environment: str) -> Iterator[tuple[str, int]]
             process.terminate()
             process.wait(timeout=20)
             output.seek(0)
-            sys.stdout.write(output.read().decode(errors="replace"))  # pytest shows it where a test failed
+            text = output.read().decode(errors="replace")
+            sys.stdout.write(text)  # pytest shows it where a test failed
+        assert "Exception inside application" not in text, "an application ended with a failure of its own"
 
 
 def _answers(base_url: str, process: subprocess.Popen[bytes]) -> bool:
