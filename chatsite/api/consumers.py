@@ -34,6 +34,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
+KNOWN_SECONDS = 0.5  # where a body takes longer its key is looked at again: it may have been revoked meanwhile
 HEARTBEAT_SECONDS = 15.0
 # After its end an answer is booked within milliseconds. Waiting for that lets a client that sends its next request at
 # once find its place free; it never waits longer than this for it.
@@ -72,6 +73,7 @@ class ApiConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
 
     def __init__(self) -> None:
         self._key: ApiKey | None = None  # known before the body is read on
+        self._known_since = 0.0
         self._parts: list[bytes] = []
         self._num_bytes = 0
         self._task: asyncio.Task[None] | None = None
@@ -100,7 +102,7 @@ class ApiConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
             return
         try:
             if self._key is None:
-                self._key = await self._admit()
+                self._key, self._known_since = await self._admit(), self._now()
             self._num_bytes += len(part)
             if self._num_bytes > MAX_BODY_BYTES:
                 raise errors.BodyTooLarge(MAX_BODY_BYTES)
@@ -120,6 +122,10 @@ class ApiConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
             raise errors.MethodRefused(self.scope["method"], self.method)
         return await in_thread(authenticate, self._header(b"authorization"), needs=self.needs)
 
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
     async def _end_task(self) -> None:
         if self._task is None:
             return
@@ -128,6 +134,8 @@ class ApiConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
 
     async def _run(self, key: ApiKey, body: bytes) -> None:
         try:
+            if self._now() - self._known_since > KNOWN_SECONDS:
+                key = await self._admit()
             await self.answer(key, body)
         except Exception as error:  # noqa: BLE001  the edge of the process: every failure is answered
             await self._refuse(errors.of(error))

@@ -229,6 +229,20 @@ async def test_a_wrong_key_is_refused_before_the_rest_of_the_body_comes(transact
         await stranger.wait()
 
 
+async def test_a_key_that_is_revoked_while_the_body_comes_is_refused(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumers, "KNOWN_SECONDS", 0.0)
+    headers = [(b"authorization", f"Bearer {key}".encode())]
+    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": headers, "scheme": "http"}
+    slow = ApplicationCommunicator(application, scope)
+    await slow.send_input({"type": "http.request", "body": b"[", "more_body": True})
+    assert await slow.receive_nothing()
+    await in_thread(ApiKey.objects.update, revoked_at=timezone.now())
+    await slow.send_input({"type": "http.request", "body": b"]", "more_body": False})
+    assert (await status_of(slow))[0] == 401
+    await slow.send_input({"type": "http.disconnect"})
+    await slow.wait()
+
+
 async def test_an_unforeseen_failure_is_a_500_that_reveals_nothing(
     request_of: Any, worker: ScriptedWorker, redis: redis_py.Redis
 ) -> None:

@@ -128,11 +128,11 @@ def test_files_of_the_size_that_is_allowed_arrive_and_leave_nothing(server: Stri
             fitting = browser.post(path, data=data, files={"file": ("a.txt", text)}, headers=headers)
             assert fitting.status_code in (200, 400), path
             assert "a.txt" in fitting.text, path  # the view says what it thinks of it
-            large = text + b"x" * (MARGIN_BYTES * 2)
-            refused = browser.post(path, data=data, files={"file": ("a.txt", large)}, headers=headers)
-            assert refused.status_code == 413
-            assert refused.headers["hx-retarget"] == "#refusal"
-            assert 'data-code="request_too_large"' in refused.text
+        large = text + b"x" * (MARGIN_BYTES * 2)
+        refused = browser.post("/chat/files/", data=data, files={"file": ("a.txt", large)}, headers=headers)
+        assert refused.status_code == 413
+        assert refused.headers["hx-retarget"] == "#refusal"
+        assert 'data-code="request_too_large"' in refused.text
     server.wait_until_flat()
 
 
