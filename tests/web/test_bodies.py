@@ -188,13 +188,13 @@ def test_slow_clients_are_sent_off_and_keep_nobody_waiting(server: StrictSite, c
         for client in dribbling:
             client.say(client.head("POST", "/accounts/login/", "Transfer-Encoding: chunked"))
         began = time.monotonic()
-        assert httpx.get(f"{server.url}/accounts/login/").status_code == 200
+        assert httpx.get(f"{server.url}/accounts/login/", timeout=30.0).status_code == 200
         with RawClient(server.url) as normal:
             normal.say(normal.head("POST", "/accounts/login/", "Content-Length: 3") + b"a=b")
             assert normal.next_answer().status == 403
         waiting = set(dribbling)
         while waiting:  # a byte now and then, never still for as long as is allowed
-            assert time.monotonic() - began < 20 * SLOW_SECONDS
+            assert time.monotonic() - began < 60.0
             for client in list(waiting):
                 if client.hears_something():
                     waiting.remove(client)
@@ -228,7 +228,7 @@ def test_a_stream_is_not_cut_for_being_slow(server: StrictSite, cookie: str) -> 
             with RawClient(server.url) as resting:
                 resting.say(resting.head("GET", "/health/live"))
                 assert resting.next_answer().status == 200
-                assert not resting.hears_something(SLOW_SECONDS * 1.5)
+                assert not resting.hears_something(SLOW_SECONDS * 1.2)
                 resting.say(resting.head("GET", "/health/live"))
                 assert resting.next_answer().status == 200
             assert time.monotonic() - began > SLOW_SECONDS

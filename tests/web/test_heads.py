@@ -139,7 +139,7 @@ A_FIELD = 'Content-Disposition: form-data; name="a"\r\n\r\nx'
     ids=["fields", "parts", "files", "boundary", "header of a part", "headers of a part", "no boundary"],
 )
 def test_a_form_of_too_many_pieces_is_a_400(server: StrictSite, kind: str, body: bytes) -> None:
-    with httpx.Client(base_url=server.url) as browser:
+    with httpx.Client(base_url=server.url, timeout=30.0) as browser:
         browser.get("/accounts/login/")  # without a cookie no form is read at all
         answer = browser.post("/accounts/login/", content=body, headers={"Content-Type": kind})
     assert answer.status_code == 400
@@ -148,7 +148,9 @@ def test_a_form_of_too_many_pieces_is_a_400(server: StrictSite, kind: str, body:
 def test_a_body_may_not_hide_what_it_is_unpacked(server: StrictSite) -> None:
     """No encoding of a body is understood: nothing small becomes large."""
     small = zlib.compress(b"a" * 10_000_000)
-    answer = httpx.post(f"{server.url}/accounts/login/", content=small, headers={"Content-Encoding": "deflate"})
+    answer = httpx.post(
+        f"{server.url}/accounts/login/", content=small, headers={"Content-Encoding": "deflate"}, timeout=30.0
+    )
     assert answer.status_code == 403
 
 
