@@ -1,30 +1,38 @@
-"""People, their sessions and their API keys in Django's admin. No secret shows: of a key its first characters alone, of
-a second factor nothing but that there is one.
+"""People, their addresses, sessions, outside sign-ins and API keys in Django's admin.
+
+No secret shows: of a key its first characters alone, of a second factor nothing but that there is one. Who may change
+what is somebody's is decided by `rights`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from allauth.account.admin import EmailAddressAdmin
+from allauth.account.models import EmailAddress
 from allauth.mfa import signals as mfa_signals
 from allauth.mfa.models import Authenticator
-from allauth.socialaccount.models import SocialApp, SocialToken
+from allauth.socialaccount.admin import SocialAccountAdmin
+from allauth.socialaccount.models import SocialAccount, SocialApp, SocialToken
 from allauth.usersessions.models import UserSession
 from django.contrib import admin, messages
 from django.contrib.admin.utils import NestedObjects
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.db import router
 from django.db.models import Exists, OuterRef, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
 from chatsite.accounts import sessions
+from chatsite.accounts.guarding import GuardedAdmin
 from chatsite.accounts.models import SCOPES, ApiKey, User
 
 # allauth's own pages of these show a factor's secret, and let a session be given to somebody else.
 admin.site.unregister([Authenticator, UserSession])
 # Providers come from the environment alone, and no token of theirs is kept.
 admin.site.unregister([SocialApp, SocialToken])
+# An address or an outside sign-in is a way into the account it belongs to.
+admin.site.unregister([EmailAddress, SocialAccount])
 
 
 class ApiKeyInline(admin.TabularInline):  # type: ignore[type-arg]  # Django itself is not generic
@@ -60,7 +68,7 @@ class SessionInline(admin.TabularInline):  # type: ignore[type-arg]  # Django it
 
 
 @admin.register(User)
-class UserAdmin(DjangoUserAdmin):  # type: ignore[type-arg]  # Django itself is not generic
+class UserAdmin(GuardedAdmin, DjangoUserAdmin):  # type: ignore[type-arg]  # Django itself is not generic
     inlines = (ApiKeyInline, SessionInline)
     list_display = ("username", "email", "first_name", "last_name", "is_staff", "has_second_factor")
     show_full_result_count = False
@@ -77,7 +85,7 @@ class UserAdmin(DjangoUserAdmin):  # type: ignore[type-arg]  # Django itself is 
 
     @admin.action(description="Sign out everywhere", permissions=["change"])
     def sign_out_everywhere(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
-        """End all sessions of the selected people; the streams open in them end within a minute."""
+        """End all sessions of the selected people, and the streams open in them."""
         users = list(queryset)
         number = sessions.end_all(users)
         for user in users:
@@ -100,6 +108,11 @@ class UserAdmin(DjangoUserAdmin):  # type: ignore[type-arg]  # Django itself is 
     def get_inlines(self, request: HttpRequest, obj: Any) -> Any:
         return self.inlines if obj is not None else ()
 
+    def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
+        self.checked(request, id)
+        answer: HttpResponse = super().user_change_password(request, id, form_url)
+        return answer
+
     def get_deleted_objects(
         self, objs: Any, request: HttpRequest
     ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
@@ -110,6 +123,20 @@ class UserAdmin(DjangoUserAdmin):  # type: ignore[type-arg]  # Django itself is 
             str(rows[0]._meta.verbose_name_plural): len(rows) for rows in map(list, collector.model_objs.values())
         }
         return [user.get_username() for user in objs], counts, set(), [str(row.pk) for row in collector.protected]
+
+
+@admin.register(EmailAddress)
+class AddressAdmin(GuardedAdmin, EmailAddressAdmin):  # type: ignore[misc]  # allauth has no types
+    person_path = "user"
+
+    @admin.action(description=EmailAddressAdmin.make_verified.short_description, permissions=["change"])
+    def make_verified(self, request: HttpRequest, queryset: QuerySet[EmailAddress]) -> None:
+        super().make_verified(request, queryset)
+
+
+@admin.register(SocialAccount)
+class OutsideAdmin(GuardedAdmin, SocialAccountAdmin):  # type: ignore[misc]  # allauth has no types
+    person_path = "user"
 
 
 class ScopeFilter(admin.SimpleListFilter):
@@ -128,9 +155,10 @@ class ScopeFilter(admin.SimpleListFilter):
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django itself is not generic
+class ApiKeyAdmin(GuardedAdmin):
     """Keys are made by their owners and by `manage.py createapikey`; here they are named, given an end, or revoked."""
 
+    person_path = "user"
     list_display = ("shown", "name", "user", "scopes", "created_at", "last_used_at", "expires_at", "revoked_at")
     list_filter = (ScopeFilter, ("revoked_at", admin.EmptyFieldListFilter), "created_at")
     list_select_related = ("user",)

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from chatsite.accounts.models import User
 from chatsite.audit.models import MIN_DAYS, NAME_CHARS, TARGET_CHARS, Action, AuditEntry
-from chatsite.audit.origin import origin
+from chatsite.audit.origin import Origin, origin
 
 counted = CollectorRegistry()
 FAILED_SIGN_INS = Counter(
@@ -54,7 +54,7 @@ def record(
     return AuditEntry.objects.create(
         action=action,
         actor=actor,
-        actor_name=actor.get_username() if actor else "",
+        actor_name=actor.get_username() if actor else _name_of(asked),
         subject=subject,
         subject_name=subject.get_username() if subject else subject_name[:NAME_CHARS],
         target=target[:TARGET_CHARS],
@@ -63,11 +63,17 @@ def record(
     )
 
 
+def _name_of(asked: Origin) -> str:
+    """Of a command, by two words: no account can have that name."""
+    return f"command {asked.command}"[:NAME_CHARS] if asked.command else ""
+
+
 def record_about(
     person: User, action: Action, *, target: str = "", detail: Mapping[str, Any] | None = None
 ) -> AuditEntry:
     """Note that somebody did `action` to the account of `person`: whoever is signed in; where nobody is, on a page,
-    they themself, by a sign-up or a link that came by mail; nobody known, in a command or a task. Raises as `record`.
+    they themself, by a sign-up or a link that came by mail; a command by its name; nobody known, in a task. Raises as
+    `record`.
     """
     asked = origin()
     actor = asked.user or (person if asked.is_page else None)

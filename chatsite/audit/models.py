@@ -28,6 +28,7 @@ class Action(models.TextChoices):
     CREATED = "account.created", _("account created")
     CHANGED = "account.changed", _("account changed")
     DELETED = "account.deleted", _("account deleted")
+    CHANGE_REFUSED = "account.change_refused", _("change of rights or account refused")
     PASSWORD = "account.password", _("password changed")
     EMAIL = "account.email", _("e-mail address changed")
     CONNECTED = "account.connected", _("outside sign-in connected")
@@ -52,6 +53,8 @@ class Action(models.TextChoices):
 
 class AuditEntry(models.Model):
     """`actor` did `action`, to `subject` where it concerns another person; empty: the site itself, or nobody known.
+
+    The actor of a command is its name, as `command changepassword`: it was run by whoever owns the machine.
 
     `detail` has the columns that changed under "changes", each with its value before and after, and under "personal"
     what goes with the account: those that say who somebody is. Everything else stands beside these two.

@@ -7,9 +7,11 @@ somebody wants it: most requests record nothing, and must not cost a session.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 from allauth.account.adapter import get_adapter
@@ -21,12 +23,13 @@ from chatsite.accounts.models import User
 
 @dataclass(frozen=True)
 class Origin:
-    """The request that is being answered; nothing is known in a task or a command."""
+    """The request that is being answered, or the command that runs; nothing is known in a task."""
 
     user: User | None = None
     ip: str | None = None
     is_page: bool = False  # somebody at a browser asked, signed in or not
     route: str = ""  # the name of the page's route
+    command: str = ""  # of `manage.py`, run by whoever owns the machine
 
 
 NOWHERE = Origin()
@@ -36,6 +39,8 @@ _source: ContextVar[HttpRequest | Origin] = ContextVar("origin", default=NOWHERE
 def origin() -> Origin:
     """Sync: the first time in a request it may read the session and the person from Postgres."""
     source = _source.get()
+    if source is NOWHERE:
+        return Origin(command=_command())
     if isinstance(source, Origin):
         return source
     user = getattr(source, "user", None)  # not there yet while outer middleware works
@@ -45,6 +50,12 @@ def origin() -> Origin:
         is_page=True,
         route=(source.resolver_match and source.resolver_match.url_name) or "",
     )
+
+
+def _command() -> str:
+    """The name of the command that this process was started for; a server or a worker was started for none."""
+    program, *words = sys.argv or [""]
+    return words[0] if words and Path(program).name == "manage.py" else ""
 
 
 def client_ip(request: HttpRequest) -> str | None:
@@ -58,7 +69,7 @@ def client_ip(request: HttpRequest) -> str | None:
 @contextlib.contextmanager
 def asked_by(user: User | None, ip: str | None) -> Iterator[None]:
     """What is recorded in the block was asked for by that person, from that address."""
-    with _from(Origin(user, ip)):
+    with _from(Origin(user, ip, command=_command())):
         yield
 
 

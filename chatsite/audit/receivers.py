@@ -13,11 +13,14 @@ from allauth.account import signals as account
 from allauth.account.authentication import get_authentication_records
 from allauth.account.models import EmailAddress
 from allauth.mfa import signals as factors
+from django.contrib.auth.models import Group
 from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
 from django.db import transaction
+from django.db.models import Model
 from django.http import HttpRequest
 
 from chatsite.accounts.models import User
+from chatsite.accounts.rights import change_refused
 from chatsite.accounts.sessions import sessions_ended
 from chatsite.audit import log, rows
 from chatsite.audit.models import Action
@@ -31,6 +34,7 @@ def connect() -> None:
         (factors.authentication_failed, factor_refused),
         (factors.authenticator_reset, codes_made_anew),
         (sessions_ended, ended),
+        (change_refused, refused),
         (account.email_added, address_added),
         (account.email_confirmed, address_confirmed),
         (account.email_changed, address_made_primary),
@@ -77,6 +81,13 @@ def _account_named(name: str) -> User | None:
 
 def ended(user: User, number: int, **_: Any) -> None:
     log.record_about(user, Action.SESSION_ENDED, detail={"number": number})
+
+
+def refused(row: Model, person: User | None, **_: Any) -> None:
+    """Not with the row's own words: an address or a name may be a person's. A group's name is the site's."""
+    name = row.name if isinstance(row, Group) else row.pk
+    target = "" if row == person else f"{row._meta.verbose_name} {name}"
+    log.record(Action.CHANGE_REFUSED, subject=person, target=target)
 
 
 # -- one's account

@@ -1,8 +1,8 @@
 """People in Django's admin as operators need them: who is there, what they use, and what is done with several at once.
 
 This app sees usage and answers, which the form of `accounts` does not know; so it refines what apps below and beside
-it have registered, and comes after them in INSTALLED_APPS. Who is no superuser can give nobody rights, nor touch one
-who is: else the permission to change people would be the permission to do everything.
+it have registered, and comes after them in INSTALLED_APPS. Whom one may change is decided by `accounts.rights`; rights
+and groups are given by superusers alone.
 """
 
 from __future__ import annotations
@@ -77,26 +77,9 @@ class PeopleAdmin(Registered):  # type: ignore[misc]  # known only when all apps
         fields = super().get_readonly_fields(request, obj)
         return fields if request.user.is_superuser else (*fields, *RIGHTS)
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return _may_touch(request, obj) and bool(super().has_change_permission(request, obj))
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return _may_touch(request, obj) and bool(super().has_delete_permission(request, obj))
-
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         found = super().get_actions(request)
         return {name: action for name, action in found.items() if name not in GROUP_ACTIONS or _is_root(request)}
-
-    def response_action(self, request: HttpRequest, queryset: QuerySet[User]) -> HttpResponse | None:
-        """Whatever the action is, a superuser is left alone by who is none."""
-        if not _is_root(request):
-            marked = request.POST.getlist(ACTION_CHECKBOX_NAME)
-            self._spare(
-                request, list(queryset.filter(is_superuser=True, pk__in=marked)), "only a superuser changes one"
-            )
-            queryset = queryset.exclude(is_superuser=True)
-        answer: HttpResponse | None = super().response_action(request, queryset)
-        return answer
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)
@@ -108,7 +91,7 @@ class PeopleAdmin(Registered):  # type: ignore[misc]  # known only when all apps
     @admin.action(description="Deactivate: sign out, stop their answers, let in no more", permissions=["change"])
     def deactivate(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
         changed = list(queryset.filter(is_active=True))
-        self._spare(request, [user for user in changed if user == request.user], "nobody deactivates themselves")
+        self.spare(request, [user for user in changed if user == request.user], "nobody deactivates themselves")
         changed = [user for user in changed if user != request.user]
         for user in changed:
             people.deactivate(user)
@@ -152,11 +135,6 @@ class PeopleAdmin(Registered):  # type: ignore[misc]  # known only when all apps
         self._say(request, len(changed), done)
         return None
 
-    def _spare(self, request: HttpRequest, users: list[User], why: str) -> None:
-        if users:
-            names = ", ".join(user.get_username() for user in users)
-            self.message_user(request, f"Left as it was: {names}; {why}.", messages.WARNING)
-
     def _say(self, request: HttpRequest, number: int, done: str) -> None:
         told = f"{number} {pluralize(number, 'person,people')} {done}."
         self.message_user(request, told, messages.SUCCESS if number else messages.WARNING)
@@ -164,7 +142,3 @@ class PeopleAdmin(Registered):  # type: ignore[misc]  # known only when all apps
 
 def _is_root(request: HttpRequest) -> bool:
     return bool(request.user.is_superuser)
-
-
-def _may_touch(request: HttpRequest, user: User | None) -> bool:
-    return user is None or not user.is_superuser or _is_root(request)

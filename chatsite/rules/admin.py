@@ -17,7 +17,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.defaultfilters import pluralize
 
+from chatsite.accounts import rights
 from chatsite.accounts.admin import UserAdmin
+from chatsite.accounts.guarding import GuardedAdmin
 from chatsite.rules import effective, foresight
 from chatsite.rules.models import GroupRules, SiteRules, UserRules
 
@@ -152,13 +154,38 @@ admin.site.unregister(Group)
 
 
 @admin.register(Group)
-class GroupAdmin(DjangoGroupAdmin):
+class GroupAdmin(GuardedAdmin, DjangoGroupAdmin):
+    """A group is changed by who holds whatever it gives, and may change all its members; see `accounts.rights`."""
+
     inlines = (GroupRulesInline,)
     list_display = ("name", "num_people", "tokens_per_day", "tokens_per_month", "retention_days", "two_factor")
     list_select_related = ("rules",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Group]:
         return super().get_queryset(request).annotate(num_people=Count("user"))
+
+    def beyond(self, request: HttpRequest) -> QuerySet[Group]:
+        return rights.groups_beyond(request.user)
+
+    def person_of(self, row: Any) -> None:
+        return None
+
+    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest | None = None, **kwargs: Any) -> Any:
+        field = super().formfield_for_manytomany(db_field, request, **kwargs)
+        if db_field.name == "permissions" and field is not None and not _is_superuser(request):
+            field.queryset = field.queryset.filter(pk__in=rights.held(getattr(request, "user", None)))
+            field.help_text = f"{field.help_text} You can give those that you hold yourself.".strip()
+        return field
+
+    def checked(self, request: HttpRequest, object_id: str | None) -> Any:
+        """Nor is a permission given that whoever asks does not hold, to this group or a new one."""
+        row = super().checked(request, object_id)
+        if request.method == "POST" and not _is_superuser(request):
+            wanted = {int(pk) for pk in request.POST.getlist("permissions") if pk.isdecimal()}
+            if not wanted <= set(rights.held(request.user).values_list("pk", flat=True)):
+                group = Group.objects.filter(pk=object_id).first() if object_id else None
+                self.refuse(group or Group(name=request.POST.get("name", "")))
+        return row
 
     @admin.display(description="People", ordering="num_people")
     def num_people(self, group: Any) -> int:
@@ -179,6 +206,10 @@ class GroupAdmin(DjangoGroupAdmin):
     @admin.display(description="Second factor", boolean=True)
     def two_factor(self, group: Group) -> bool:
         return bool(_said(group, "requires_two_factor"))
+
+
+def _is_superuser(request: HttpRequest | None) -> bool:
+    return bool(getattr(getattr(request, "user", None), "is_superuser", False))
 
 
 def _said(group: Group, name: str) -> object:
