@@ -8,6 +8,7 @@ nothing about how close the guess was.
 from __future__ import annotations
 
 import datetime
+from uuid import UUID
 
 from django.db.models import Q
 from django.utils import timezone
@@ -34,21 +35,41 @@ def authenticate(authorization: str | None, *, needs: str = "") -> ApiKey:
     key = None
     if secret.startswith(KEY_PREFIX) and len(secret) <= MAX_KEY_CHARS:
         key = ApiKey.objects.select_related("user").filter(sha256=ApiKey.digest(secret)).first()
-    now = timezone.now()
+    key = checked(key)
+    _note_use(key, timezone.now())
+    if needs and needs not in key.scope_names:
+        raise ScopeMissing(needs, key.scope_names)
+    return key
+
+
+def checked(key: ApiKey | None) -> ApiKey:
+    """`key` with its user, if it counts just now. Raises Unauthorized, which says why it does not."""
     if key is None or not key.user.is_active:
         raise Unauthorized("This API key is not known.")
     if key.revoked_at is not None:
         raise Unauthorized("This API key has been revoked.")
     longest = keys.longest_days(key.user)
     ends_at, is_cut = keys.end_of(key, longest)
-    if ends_at is not None and ends_at <= now:
+    if ends_at is not None and ends_at <= timezone.now():
         if is_cut:
             raise Unauthorized(f"This API key is older than the {longest} days that keys count here. Make a new one.")
         raise Unauthorized("This API key has expired.")
-    _note_use(key, now)
-    if needs and needs not in key.scope_names:
-        raise ScopeMissing(needs, key.scope_names)
     return key
+
+
+def counts_still(key_id: UUID) -> bool:
+    """Whether an answer that is being sent for that key may go on."""
+    try:
+        checked(ApiKey.objects.select_related("user").filter(pk=key_id).first())
+    except Unauthorized:
+        return False
+    return True
+
+
+def seconds_left(key: ApiKey) -> float | None:
+    """Until the key ends by itself; None: never."""
+    ends_at, _ = keys.end_of(key, keys.longest_days(key.user))
+    return None if ends_at is None else max(0.0, (ends_at - timezone.now()).total_seconds())
 
 
 def _note_use(key: ApiKey, now: datetime.datetime) -> None:

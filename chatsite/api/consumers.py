@@ -9,6 +9,7 @@ database or Redis goes through a few threads of its own. Django's middleware doe
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, ParamSpec, TypeVar
@@ -22,9 +23,11 @@ from django.conf import settings
 
 from chatsite.accounts.models import ApiKey, User
 from chatsite.api import completion, errors, responses, schemas
-from chatsite.api.authentication import authenticate
+from chatsite.api.authentication import authenticate, counts_still, seconds_left
 from chatsite.api.completion import Completion, Following, Signal, Text
 from chatsite.chat.dispatch import inference_client
+from chatsite.chat.revoking import until_revoked
+from chatsite.chat.streams import RECHECK_SECONDS
 from inference.log import tool_calls_of
 from inference.protocol import ErrorFacts, Finish
 
@@ -175,7 +178,23 @@ class ChatCompletions(ApiConsumer):
         self._has_ended = False  # the generation: nothing is left to stop
 
     async def answer(self, key: ApiKey, body: bytes) -> None:
-        request = schemas.parse(body)
+        """Write the answer, unless the key ends meanwhile: then the answer does, too."""
+        answering = asyncio.create_task(self._answer(key, schemas.parse(body)))
+        revoked = asyncio.create_task(_until_revoked(key))
+        try:
+            await asyncio.wait({answering, revoked}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            was_answered = answering.done()
+            for task in (answering, revoked):
+                task.cancel()
+            await asyncio.gather(answering, revoked, return_exceptions=True)
+        if was_answered:
+            answering.result()
+            return
+        revoked.result()
+        raise errors.Unauthorized("This API key has ended, and the answer with it.")
+
+    async def _answer(self, key: ApiKey, request: schemas.ChatCompletionRequest) -> None:
         admission = asyncio.create_task(in_thread(completion.admit, key.user, request, key=key))
         try:
             admitted = await asyncio.shield(admission)
@@ -309,6 +328,11 @@ class UnknownPath(ApiConsumer):
 
     async def _admit(self) -> ApiKey:
         raise errors.NothingHere(f"There is no {self.scope['method']} {self.scope['path']} here.")
+
+
+async def _until_revoked(key: ApiKey) -> None:
+    counts = functools.partial(in_thread, counts_still, key.pk)
+    await until_revoked(key.user_id, counts, every=RECHECK_SECONDS, ends_in=await in_thread(seconds_left, key))
 
 
 def _served_models() -> dict[str, responses.ModelObject]:

@@ -76,7 +76,7 @@ class Standing:
 
 def longest_days(user: User) -> int | None:
     """How many days a key of this person counts at most; None: as long as its owner says."""
-    return effective.rules_of(user).key_days
+    return effective.site_rules().key_days
 
 
 def end_of(key: ApiKey, longest: int | None) -> tuple[datetime.datetime | None, bool]:

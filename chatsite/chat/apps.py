@@ -16,10 +16,11 @@ class ChatConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from chatsite.chat import costs  # models are loaded only once apps are ready
+        from chatsite.chat import costs, revoking  # models are loaded only once apps are ready
 
         pre_delete.connect(costs.hold_doomed, sender="chat.Generation", dispatch_uid="hold-doomed-generation")
         post_delete.connect(costs.enter_deleted, sender="chat.Generation", dispatch_uid="enter-deleted-generation")
+        revoking.connect()
         post_delete.connect(_forget_deleted, sender="chat.Generation", dispatch_uid="forget-deleted-generation")
 
 

@@ -1,7 +1,8 @@
 """Server-sent events over HTTP: an answer, from the last event the page has, and the changes in a person's list.
 
 The response is written by a task of its own, so that `http.disconnect` is heard at once: leaving costs nothing, and
-never stops a generation. Ids give no access: each (re)connect is authorised by the owner join, and signing out ends it.
+never stops a generation. Ids give no access: each (re)connect is authorised by the owner join, and signing out ends it
+at once (`revoking`).
 No database connection is held meanwhile. Django's middleware does not run here, so headers and checks are repeated.
 
     EventStream        the request, the person's seat, the pace, the end
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 from urllib.parse import parse_qs
@@ -28,6 +30,7 @@ from chatsite.chat import access
 from chatsite.chat.ending import end_tasks
 from chatsite.chat.hub import hub
 from chatsite.chat.language import language_of
+from chatsite.chat.revoking import until_revoked
 from chatsite.chat.streams import RECHECK_SECONDS, Budget, TooManyStreams, seat
 from chatsite.chat.viewing import Frame, frames_of, in_thread
 from inference.log import Cursor
@@ -122,19 +125,31 @@ class EventStream(AsyncHttpConsumer):  # type: ignore[misc]  # channels has no t
         if not await in_thread(access.may_enter, user):
             await self._refuse(401, b"Set up your second factor first.")
             return
+        may_go_on = functools.partial(is_still_signed_in, self.scope, user)
+        revoked = asyncio.create_task(until_revoked(user.pk, may_go_on, every=RECHECK_SECONDS), name="sse guard")
+        sending = asyncio.create_task(self._send_all(user), name="sse frames")
+        try:
+            done, _ = await asyncio.wait({sending, revoked}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await end_tasks(sending, revoked)
+        if sending in done:
+            sending.result()
+            await self.send_body(b"")
+        else:
+            revoked.result()
+            await self._refuse(401, b"Sign in first.")
+
+    async def _send_all(self, user: User) -> None:
         with seat(user.pk):
             async with contextlib.aclosing(self._frames(user)) as frames:
-                await self._send_frames(user, frames)
-        await self.send_body(b"")
+                await self._send_frames(frames)
 
     def _frames(self, user: User) -> AsyncGenerator[Frame, None]:
         """What to send. The first comes before any header is sent, so it may be a refusal instead."""
         raise NotImplementedError
 
-    async def _send_frames(self, user: User, frames: AsyncIterator[Frame]) -> None:
+    async def _send_frames(self, frames: AsyncIterator[Frame]) -> None:
         """Frames until the last; a comment when there is nothing to say; the end when the budget is spent."""
-        clock = asyncio.get_running_loop().time
-        recheck_at = clock() + RECHECK_SECONDS
         coming = asyncio.ensure_future(anext(frames))  # the first is awaited before the headers: it may be a refusal
         try:
             while not self._budget.is_spent:
@@ -147,10 +162,6 @@ class EventStream(AsyncHttpConsumer):  # type: ignore[misc]  # channels has no t
                     if frame.is_last:
                         return
                     coming = asyncio.ensure_future(anext(frames))
-                if clock() >= recheck_at:
-                    recheck_at = clock() + RECHECK_SECONDS
-                    if not await is_still_signed_in(self.scope, user):
-                        return
             await self._send(b"event: again\ndata: {}\n\n")  # no failure: the page need not wait before it comes back
         finally:
             await end_tasks(coming)
@@ -211,11 +222,6 @@ class ListEvents(EventStream):
 
 
 async def is_still_signed_in(scope: dict[str, Any], user: User) -> bool:
-    """Whether the session that opened the stream still stands. While the database is away nobody is sent off."""
+    """Whether the session that opened the stream still stands. Raises DatabaseError."""
     key = getattr(scope.get("session"), "session_key", None)
-    if key is None:
-        return True  # opened by no session: a test's own scope
-    try:
-        return await in_thread(access.is_signed_in, key, user.pk)
-    except DatabaseError:
-        return True
+    return key is None or await in_thread(access.is_signed_in, key, user.pk)  # by no session: a test's own scope

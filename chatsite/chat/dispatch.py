@@ -261,10 +261,21 @@ def tell_windows(user_id: UUID, conversation_id: UUID, change: str) -> None:
     _publish(notices.channel_of_list(user_id), f"{change} {conversation_id}")
 
 
+def tell_streams(user_id: UUID | None) -> None:
+    """Let the open streams of a person, or of everybody, look whether they may go on. A hint only, as above."""
+    _publish(notices.channel_of_standing(user_id) if user_id else notices.STANDING_OF_ALL, "look")
+
+
 def _publish(channel: str, hint: str) -> None:
+    def publish(client: InferenceClient) -> None:
+        try:
+            client.redis.publish(channel, hint)
+        except redis.RedisError as error:
+            raise errors.StoreUnavailable("Redis could not be reached.") from error
+
     try:
-        _outage.unless_away(lambda client: client.redis.publish(channel, hint))
-    except (errors.StoreUnavailable, redis.RedisError):
+        _outage.unless_away(publish)
+    except errors.StoreUnavailable:
         log.info("nobody told", hint=hint)
 
 

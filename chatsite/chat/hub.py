@@ -112,6 +112,12 @@ class Hub:
         with self._mailbox(notices.channel_of_list(user_id)) as mailbox:
             yield mailbox
 
+    @contextlib.contextmanager
+    def standing(self, user_id: UUID) -> Iterator[Mailbox]:
+        """Word that something of a person's, or of everybody's, changed on which it depends what they may see."""
+        with self._mailbox(notices.channel_of_standing(user_id), notices.STANDING_OF_ALL) as mailbox:
+            yield mailbox
+
     async def follow(self, generation_id: UUID, after: Cursor | None = None) -> AsyncGenerator[News, None]:
         """As `viewer`, one by one and without end. Close the iterator (`aclosing`) to leave."""
         with self.viewer(generation_id, after) as viewer:
@@ -126,24 +132,26 @@ class Hub:
         await self.client.aclose()
 
     @contextlib.contextmanager
-    def _mailbox(self, channel_name: str) -> Iterator[Mailbox]:
-        name = channel_name.encode()
+    def _mailbox(self, *channel_names: str) -> Iterator[Mailbox]:
+        names = [name.encode() for name in channel_names]
         mailbox = Mailbox(self._max_mailbox_bytes)
-        if name not in self._mailboxes:
-            self._mailboxes[name] = set()
-            self._changed.set()
-        self._mailboxes[name].add(mailbox)
-        if name in self._acknowledged:
-            mailbox.go_stale()
+        for name in names:
+            if name not in self._mailboxes:
+                self._mailboxes[name] = set()
+                self._changed.set()
+            self._mailboxes[name].add(mailbox)
+            if name in self._acknowledged:
+                mailbox.go_stale()
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run(), name="hub")
         try:
             yield mailbox
         finally:
-            self._mailboxes[name].discard(mailbox)
-            if not self._mailboxes[name]:
-                del self._mailboxes[name]
-                self._changed.set()
+            for name in names:
+                self._mailboxes[name].discard(mailbox)
+                if not self._mailboxes[name]:
+                    del self._mailboxes[name]
+                    self._changed.set()
 
     async def _run(self) -> None:
         """Keep one connection for ever. While there is none, the viewers' watchdogs bridge the gap."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from typing import Any, Literal
 from uuid import UUID
 
@@ -26,6 +27,7 @@ from chatsite.chat.hub import hub
 from chatsite.chat.language import language_of
 from chatsite.chat.mailbox import Mailbox
 from chatsite.chat.models import Conversation
+from chatsite.chat.revoking import until_revoked
 from chatsite.chat.streams import RECHECK_SECONDS, Budget, TooManyStreams, seat
 from chatsite.chat.viewing import frames_of, in_thread
 from inference.log import Cursor
@@ -59,6 +61,7 @@ class ConversationSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # chann
         super().__init__(*args, **kwargs)
         self._held = contextlib.ExitStack()
         self._watcher: asyncio.Task[None] | None = None
+        self._guard: asyncio.Task[None] | None = None
         self._followed: dict[UUID, asyncio.Task[None]] = {}
         self._told: set[UUID] = set()  # generations whose end this socket has told
         self._is_closing = False
@@ -87,11 +90,12 @@ class ConversationSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # chann
         else:
             self._user, self._conversation = user, conversation
             self._budget = Budget(max_seconds=MAX_SOCKET_SECONDS)
+            self._guard = asyncio.create_task(self._close_when_revoked(), name="ws guard")
             self._watcher = asyncio.create_task(self._watch(), name="ws watch")
 
     async def disconnect(self, code: int) -> None:
         try:
-            await end_tasks(self._watcher, *self._followed.values())
+            await end_tasks(self._guard, self._watcher, *self._followed.values())
         finally:
             self._held.close()
 
@@ -135,9 +139,7 @@ class ConversationSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # chann
         return self._num_frames > MAX_FRAMES_PER_MINUTE
 
     async def _watch(self) -> None:
-        """Follow what is being written, and whatever begins, until the session or the budget ends."""
-        clock = asyncio.get_running_loop().time
-        recheck_at = clock() + RECHECK_SECONDS
+        """Follow what is being written, and whatever begins, until the budget ends."""
         try:
             with hub().notices(self._conversation.pk) as mailbox:
                 while not self._budget.is_spent:
@@ -145,12 +147,16 @@ class ConversationSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # chann
                         if generation_id not in self._followed and generation_id not in self._told:
                             self._follow(generation_id, None)
                     await self._wait_for_news(mailbox)
-                    if clock() >= recheck_at:
-                        recheck_at = clock() + RECHECK_SECONDS
-                        if not await is_still_signed_in(self.scope, self._user):
-                            await self._close(UNAUTHENTICATED)
-                            return
             await self._close(COME_AGAIN)
+        except Exception:
+            log.exception("socket failed")
+            await self._close(FAILED)
+
+    async def _close_when_revoked(self) -> None:
+        may_go_on = functools.partial(is_still_signed_in, self.scope, self._user)
+        try:
+            await until_revoked(self._user.pk, may_go_on, every=RECHECK_SECONDS)
+            await self._close(UNAUTHENTICATED)
         except Exception:
             log.exception("socket failed")
             await self._close(FAILED)

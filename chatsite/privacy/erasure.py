@@ -54,8 +54,8 @@ def refusal(user: User) -> ErasureRefused | None:
 def erase(user: User, actor: User | None) -> None:
     """Delete the account of `user` with everything that hangs on it, because `actor` wants it; None: the operator.
 
-    Their sessions end at once, open streams when they next look whether they may go on. Redis follows the commit; what
-    cannot be reached there then, expires.
+    Their sessions end at once, and open streams with them. Redis follows the commit; what cannot be reached there then,
+    expires.
 
     Raises:
         ErasureRefused, DatabaseError: nothing was deleted.

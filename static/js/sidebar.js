@@ -21,6 +21,7 @@ function connect() {
   for (const name of ["row", "stale"]) source.addEventListener(name, plan);
   source.addEventListener("again", connect);
   source.onerror = () => {
+    if (source.readyState > 1) plan(); // refused: the list says whether we are signed out
     source.close();
     timer = setTimeout(connect, Math.min(MAX_DELAY_MS, 1000 * 2 ** failures++) * (0.6 + 0.8 * Math.random()));
   };
