@@ -25,6 +25,7 @@ from chatsite.api import errors
 from chatsite.api.schemas import ChatCompletionRequest
 from chatsite.chat import access, actions, costs
 from chatsite.chat.dispatch import inference_client
+from chatsite.chat.ending import end_tasks
 from chatsite.chat.hub import Fresh, Gone, Reset, hub
 from chatsite.chat.models import Generation
 from inference.cards import WorkerCard
@@ -189,9 +190,7 @@ class Following:
 
     async def close(self) -> None:
         """Leave the hub."""
-        if self._next is not None:
-            self._next.cancel()
-            await asyncio.gather(self._next, return_exceptions=True)
+        await end_tasks(self._next)
         await self._news.aclose()
 
     async def _take(self) -> News:

@@ -164,11 +164,11 @@ class MessageAdmin(FrameAdmin):
 
 @admin.register(Generation)
 class GenerationAdmin(FrameAdmin):
-    text_columns = ("request",)
+    text_columns = ("request", "error_message")  # this may quote a message, or come from a file that was imported
     owner_path = "user"
     shown = (
         *("id", "user", "source", "message_link", "model", "status", "stop_requested", "worker"),
-        *("finish_reason", "cut", "error_code", "error_message", "is_retryable"),
+        *("finish_reason", "cut", "error_code", "is_retryable"),
         *("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "decode_seconds"),
         *("created_at", "ended_at"),
     )

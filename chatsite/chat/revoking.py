@@ -32,6 +32,7 @@ from chatsite.chat.hub import hub
 log = structlog.get_logger(__name__)
 
 AGAIN_SECONDS = 1.0  # after Postgres could not be asked
+LATE_SECONDS = 0.1  # so much after an end it has surely come, by whichever clock
 OF_NO_ONE = frozenset({"last_login"})  # columns of a person that open and close nothing
 
 # -- telling
@@ -110,14 +111,14 @@ async def until_revoked(
     Begin before what is guarded: whatever happens from the subscription on is heard, and the first look is at it.
     """
     clock = asyncio.get_running_loop().time
-    ends_at = None if ends_in is None else clock() + ends_in
+    ends_at = None if ends_in is None else clock() + ends_in + LATE_SECONDS
     patience = every
     with hub().standing(user_id) as mailbox:
         while True:
-            if ends_at is not None and patience > ends_at - clock():
-                patience, ends_at = max(0.0, ends_at - clock()), None
-            await mailbox.wait(patience)
+            await mailbox.wait(patience if ends_at is None else min(patience, max(0.0, ends_at - clock())))
             mailbox.begin_anew()
+            if ends_at is not None and clock() >= ends_at:
+                ends_at = None
             try:
                 if not await may_go_on():
                     return

@@ -2,47 +2,75 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 from uuid import UUID
 
 from django import forms
 from django.db.models import Q, QuerySet
+from django.utils import timezone
 
-from chatsite.chat.models import TITLE_CHARS, Conversation, Feedback
+from chatsite.chat.models import Conversation, Feedback
 from chatsite.review.actions import Policy
 from chatsite.review.models import NOTE_CHARS, REASON_CHARS
 
 
-class SearchForm(forms.Form):
-    """One owner (name or e-mail address, whole), one conversation id, or those whose owners gave an opinion; a title
-    narrows an owner's list down.
+def _date() -> forms.DateInput:
+    return forms.DateInput(attrs={"type": "date"})
 
-    Titles alone are not searched: that would tell which words anybody's conversations are about, without a record.
-    Where only what was reported may be read, neither titles nor opinions are asked about at all.
+
+class SearchForm(forms.Form):
+    """One owner (name or e-mail address, whole), one conversation id, or those with an opinion or a report; narrowed
+    down by dates and by the model.
+
+    Nothing here asks about what somebody wrote, the title included: whether a row is found would tell it letter by
+    letter, and no record be made. Where only what was reported may be read, opinions and models are not asked about.
     """
 
-    OPINIONS = (("", "All"), ("any", "With feedback"), ("bad", "With bad feedback"), ("good", "With good feedback"))
+    OPINIONS = (
+        ("", "All"),
+        ("reported", "With a report"),
+        ("any", "With feedback"),
+        ("bad", "With bad feedback"),
+        ("good", "With good feedback"),
+    )
+    OF_ALL = ("model", "feedback")  # asked about only where any conversation may be read
 
     owner = forms.CharField(label="User name, e-mail address or conversation id", max_length=254, required=False)
-    title = forms.CharField(label="Words of the title", max_length=TITLE_CHARS, required=False)
+    since = forms.DateField(label="Last message from", required=False, widget=_date())
+    until = forms.DateField(label="to", required=False, widget=_date())
+    model = forms.CharField(label="Model, by its whole name", max_length=100, required=False)
     feedback = forms.ChoiceField(label="Opinions of answers", choices=OPINIONS, required=False)
 
     def __init__(self, *args: Any, policy: Policy, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if policy is not Policy.REASON:
-            del self.fields["title"], self.fields["feedback"]
+            for name in self.OF_ALL:
+                del self.fields[name]
 
     def clean(self) -> dict[str, Any]:
         typed = super().clean() or {}
-        if not typed.get("owner") and (typed.get("title") or not typed.get("feedback")):
+        if not typed.get("owner") and not typed.get("feedback"):
             without = "; only those with feedback are listed without" if "feedback" in self.fields else ""
             self.add_error("owner", f"Say whose conversations, or which{without}.")
+        since, until = typed.get("since"), typed.get("until")
+        if since and until and until < since:
+            self.add_error("until", f"The last day, {until}, is before the first, {since}.")
         return typed
 
     def conversations(self, among: QuerySet[Conversation]) -> QuerySet[Conversation]:
         """Those asked for, of `among`."""
         found = self._of_owner(among)
-        match self.cleaned_data.get("feedback"):
+        asked = self.cleaned_data
+        if asked["since"]:
+            found = found.filter(updated_at__gte=_aware(asked["since"], datetime.time.min))
+        if asked["until"]:
+            found = found.filter(updated_at__lte=_aware(asked["until"], datetime.time.max))
+        if model := asked.get("model"):
+            found = found.filter(model=model)
+        match asked.get("feedback"):
+            case "reported":
+                found = found.filter(messages__feedback__is_reported=True)
             case "any":
                 found = found.filter(messages__feedback__isnull=False)
             case "bad":
@@ -56,12 +84,13 @@ class SearchForm(forms.Form):
         if not wanted:
             return among
         try:
-            found = among.filter(pk=UUID(wanted))
+            return among.filter(pk=UUID(wanted))
         except ValueError:
-            found = among.filter(Q(owner__username__iexact=wanted) | Q(owner__email__iexact=wanted))
-        if title := self.cleaned_data.get("title"):
-            found = found.filter(title__icontains=title)
-        return found
+            return among.filter(Q(owner__username__iexact=wanted) | Q(owner__email__iexact=wanted))
+
+
+def _aware(day: datetime.date, time: datetime.time) -> datetime.datetime:
+    return timezone.make_aware(datetime.datetime.combine(day, time))
 
 
 class ReasonForm(forms.Form):

@@ -35,11 +35,12 @@ PAGE_ROWS = 50
 @require_GET
 @never_cache
 def index(request: HttpRequest) -> HttpResponse:
-    """Conversations of one owner. Titles quote what people wrote, so none is shown before its record is made."""
+    """Conversations by what they are, never by what is in them. Titles quote what people wrote: none is shown here, and
+    none can be asked about, before a record is made."""
     rule = actions.policy_for(request.user)
     if rule is actions.Policy.OFF:
         raise Http404
-    is_asked = "owner" in request.GET or "feedback" in request.GET
+    is_asked = any(name in request.GET for name in SearchForm.base_fields)
     form = SearchForm(request.GET if is_asked else None, policy=rule)
     page = None
     if form.is_bound and form.is_valid():

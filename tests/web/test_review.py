@@ -181,7 +181,15 @@ def test_opening_needs_the_form_of_this_site(rita: User, conversation: Conversat
         ({"owner": "alice"}, True),
         ({"owner": "alice@EXAMPLE.org"}, True),
         ({"owner": "alice", "title": SECRET[:5]}, True),
-        ({"owner": "alice", "title": "something else"}, False),
+        ({"owner": "alice", "title": "something else"}, True),
+        ({"owner": "alice", "model": "m"}, True),
+        ({"owner": "alice", "model": "n"}, False),
+        ({"owner": "alice", "since": "2020-01-01", "until": "2999-12-31"}, True),
+        ({"owner": "alice", "since": "2999-01-01"}, False),
+        ({"owner": "alice", "until": "2020-01-01"}, False),
+        ({"owner": "alice", "since": "2999-01-02", "until": "2999-01-01"}, False),
+        ({"owner": "", "since": "2020-01-01"}, False),
+        ({"owner": "alice", "feedback": "reported"}, False),
         ({"owner": "ali"}, False),
         ({"owner": "bob"}, False),
         ({"owner": "bob", "title": SECRET}, False),
@@ -190,7 +198,7 @@ def test_opening_needs_the_form_of_this_site(rita: User, conversation: Conversat
         ({"owner": "alice", "page": "999"}, True),
     ],
 )
-def test_search_goes_by_owner_and_titles_only_narrow_it(
+def test_search_goes_by_owner_and_by_nothing_that_was_written(
     rita: User, bob: User, conversation: Conversation, query: dict[str, str], is_found: bool
 ) -> None:
     page = signed_in(rita).get("/review/", query)

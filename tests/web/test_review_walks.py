@@ -21,6 +21,7 @@ from chatsite.accounts.models import ApiKey, User
 from chatsite.asgi import application
 from chatsite.chat.hub import hub
 from chatsite.chat.models import Attachment, Conversation, Feedback, Message, QueuedMessage, Tag
+from chatsite.personas.models import Persona
 from chatsite.prompts.models import PromptTemplate
 from chatsite.review import actions
 from chatsite.sharing.models import Share
@@ -45,7 +46,11 @@ def written(cast: dict[str, User]) -> Conversation:
     reported = partly_reported(alice)
     generation = Message.objects.filter(conversation=reported).exclude(generation=None)[0].generation
     generation.request = json.dumps({"messages": SECRET})
+    generation.error_message = f"No such tool: {SECRET}"
     generation.save()
+    call = {"id": "1", "name": "python", "arguments": SECRET, "result": SECRET}
+    Message.objects.filter(conversation=reported, role="assistant").update(calls=[call])
+    Persona.objects.create(owner=alice, name=SECRET, line=SECRET, system_prompt=SECRET)
     Attachment.objects.create(owner=alice, draft_of=reported, name=SECRET, text=SECRET, media_type="x", num_bytes=1)
     QueuedMessage.objects.create(conversation=reported, content=SECRET)
     reported.tags.add(Tag.objects.create(owner=alice, name=SECRET))
@@ -85,6 +90,7 @@ def test_no_route_shows_a_superuser_what_somebody_wrote(
         "share_id": Share.objects.get().pk,
         "token": Share.objects.get().token,
         "prompt_id": PromptTemplate.objects.get().pk,
+        "persona_id": Persona.objects.get().pk,
         "report_id": Feedback.objects.get(is_reported=True).pk,
         "user_id": cast["alice"].pk,
         "form": "json",

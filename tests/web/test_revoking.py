@@ -275,13 +275,21 @@ class Completion:
     async def send(self) -> None:
         await self.communicator.send_input(self.request)
 
+    async def begin(self) -> None:
+        """Until the headers and the first words are there."""
+        while not self.body:
+            await self._take()
+
     async def to_end(self) -> None:
-        more = True
-        while more:
-            message = await self.communicator.receive_output(SECONDS)
-            self.status = message.get("status", self.status)
-            self.body += message.get("body", b"").decode()
-            more = message["type"] != "http.response.body" or message.get("more_body", False)
+        while await self._take():
+            pass
+
+    async def _take(self) -> bool:
+        """Whether more will come."""
+        message = await self.communicator.receive_output(SECONDS)
+        self.status = message.get("status", self.status)
+        self.body += message.get("body", b"").decode()
+        return message["type"] != "http.response.body" or bool(message.get("more_body"))
 
     async def leave(self) -> None:
         await self.communicator.send_input({"type": "http.disconnect"})
@@ -329,9 +337,11 @@ async def test_an_answer_to_a_program_ends_with_its_key(
     asked = Completion(key[1], is_stream=is_stream)
     await asked.send()
     generation = await admitted()
+    if is_stream:
+        await asked.begin()
     await in_thread(end)(key[0])
     await asked.to_end()
-    assert asked.status == (200 if is_stream else 401) or end is not revoke
+    assert is_stream or asked.status == 401 or end not in (revoke, ApiKey.delete, shorten_all)
     assert '"error"' in asked.body
     assert "[DONE]" not in asked.body
     await asked.leave()

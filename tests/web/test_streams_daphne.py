@@ -17,6 +17,7 @@ from django.test import Client
 from chatsite.accounts.models import User
 from chatsite.chat import actions, recording
 from chatsite.chat.models import Conversation
+from chatsite.chat.streams import RECHECK_SECONDS
 from inference import keys
 from tests.web.api_server import serving
 from tests.web.chat_worker import StepWorker
@@ -54,7 +55,7 @@ def test_streams_over_real_sockets(
     cookie: dict[str, str],
     redis: redis_py.Redis,
 ) -> None:
-    """Refused to others; live; leaving is noticed at once; a reader that never reads disturbs nobody."""
+    """Refused to others; live; who leaves or signs out is noticed at once; who never reads disturbs nobody."""
     sent = actions.send_message(alice, conversation, "question")
     attempt = worker.claim().start()
     url = f"{server}/chat/generations/{sent.generation.pk}/events"
@@ -83,6 +84,20 @@ def test_streams_over_real_sockets(
     wait_until(lambda: num_subscribers() == 0)
     assert time.monotonic() - left_at < 2.0
     cursor = [event.id for event in parse(body) if event.id][-1]
+
+    there = Client()
+    there.force_login(alice)
+    elsewhere = {"sessionid": there.cookies["sessionid"].value}
+    with (
+        httpx.Client(cookies=elsewhere, timeout=60) as client,
+        client.stream("GET", f"{server}/chat/live/") as response,
+    ):
+        pieces = response.iter_text()
+        next(pieces)
+        there.logout()  # in this process, not the server's
+        ended_at = time.monotonic()
+        assert "again" not in "".join(pieces)
+        assert time.monotonic() - ended_at < RECHECK_SECONDS - 1, "told, rather than asked after"
 
     parts = urlsplit(server)
     with socket.create_connection((parts.hostname, parts.port)) as deaf:  # asks, and never reads
