@@ -31,7 +31,9 @@ class GuardedAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django itself
 
     def beyond(self, request: HttpRequest) -> QuerySet[Any]:
         """The rows that whoever asks may not change."""
-        return self.model._base_manager.filter(**{f"{self.person_path or 'pk'}__in": rights.beyond(request.user)})
+        wanted = {f"{self.person_path or 'pk'}__in": rights.beyond(request.user)}
+        rows: QuerySet[Any] = self.model._base_manager.filter(**wanted)
+        return rows
 
     def person_of(self, row: Any) -> User | None:
         person: User | None = attrgetter(self.person_path.replace("__", "."))(row) if self.person_path else row
@@ -91,7 +93,7 @@ class GuardedAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django itself
 
     # -- several rows
 
-    def response_action(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+    def response_action(self, request: HttpRequest, queryset: QuerySet[Any], *where: Any) -> HttpResponse | None:
         """Whatever the action is, it is done to the others alone."""
         kept = queryset.filter(pk__in=self.beyond(request))
         if "select_across" not in request.POST or request.POST["select_across"] == "0":
@@ -102,7 +104,7 @@ class GuardedAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django itself
         for why, rows in reasons.items():
             self.spare(request, rows, why)
         queryset = queryset.exclude(pk__in=self.beyond(request))  # of all, however many were said to be marked
-        answer: HttpResponse | None = super().response_action(request, queryset)
+        answer: HttpResponse | None = super().response_action(request, queryset, *where)
         return answer
 
     def spare(self, request: HttpRequest, rows: Collection[Any], why: str) -> None:

@@ -22,7 +22,7 @@ from django.contrib.auth.models import Group
 from django.contrib.sessions.models import Session
 from django.db import DatabaseError, transaction
 from django.db.models import Model
-from django.db.models.signals import m2m_changed, post_delete, post_save
+from django.db.models.signals import ModelSignal, m2m_changed, post_delete, post_save
 from django.utils import timezone
 
 from chatsite.accounts.models import User
@@ -40,20 +40,18 @@ OF_NO_ONE = frozenset({"last_login"})  # columns of a person that open and close
 
 def connect() -> None:
     """From now on changes are told. Called once, when the apps are ready."""
-    for signal, sender, receiver in (
+    heard: list[tuple[ModelSignal, str, Callable[..., None]]] = [
         (post_delete, "sessions.Session", _session_gone),
         (post_save, "accounts.User", _person_saved),
         (post_delete, "accounts.User", _person_gone),
         (post_save, "accounts.ApiKey", _thing_of_person),
         (post_delete, "accounts.ApiKey", _thing_of_person),
         (post_delete, "mfa.Authenticator", _thing_of_person),
-        *(
-            (signal, f"rules.{rules}", _rules)
-            for signal in (post_save, post_delete)
-            for rules in ("SiteRules", "GroupRules")
-        ),
-    ):
-        signal.connect(receiver, sender=sender, dispatch_uid=f"revoking {receiver.__name__} {sender} {id(signal)}")
+    ]
+    for rules in ("rules.SiteRules", "rules.GroupRules"):
+        heard += [(post_save, rules, _rules), (post_delete, rules, _rules)]
+    for signal, sender, receiver in heard:
+        signal.connect(receiver, sender=sender, dispatch_uid=f"revoking {sender}")  # each signal has uids of its own
     for through in (User.groups.through, User.user_permissions.through):
         m2m_changed.connect(_rights_of_people, sender=through, dispatch_uid=f"revoking {through.__name__}")
     m2m_changed.connect(_rules, sender=Group.permissions.through, dispatch_uid="revoking rights of groups")

@@ -9,6 +9,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
+from django.contrib.admin.utils import unquote
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.models import Group
 from django.core.exceptions import PermissionDenied
@@ -162,7 +163,8 @@ class GroupAdmin(GuardedAdmin, DjangoGroupAdmin):
     list_select_related = ("rules",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Group]:
-        return super().get_queryset(request).annotate(num_people=Count("user"))
+        groups: QuerySet[Group] = super().get_queryset(request).annotate(num_people=Count("user"))
+        return groups
 
     def beyond(self, request: HttpRequest) -> QuerySet[Group]:
         return rights.groups_beyond(request.user)
@@ -172,7 +174,7 @@ class GroupAdmin(GuardedAdmin, DjangoGroupAdmin):
 
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest | None = None, **kwargs: Any) -> Any:
         field = super().formfield_for_manytomany(db_field, request, **kwargs)
-        if db_field.name == "permissions" and field is not None and not _is_superuser(request):
+        if db_field.name == "permissions" and field and field.queryset is not None and not _is_superuser(request):
             field.queryset = field.queryset.filter(pk__in=rights.held(getattr(request, "user", None)))
             field.help_text = f"{field.help_text} You can give those that you hold yourself.".strip()
         return field
@@ -183,7 +185,7 @@ class GroupAdmin(GuardedAdmin, DjangoGroupAdmin):
         if request.method == "POST" and not _is_superuser(request):
             wanted = {int(pk) for pk in request.POST.getlist("permissions") if pk.isdecimal()}
             if not wanted <= set(rights.held(request.user).values_list("pk", flat=True)):
-                group = Group.objects.filter(pk=object_id).first() if object_id else None
+                group = self.get_object(request, unquote(object_id)) if object_id else None
                 self.refuse(group or Group(name=request.POST.get("name", "")))
         return row
 

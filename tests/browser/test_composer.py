@@ -135,7 +135,9 @@ def test_idea_fills_the_box_and_ideas_stay_away_when_dismissed(open_page: Callab
     assert not page.is_visible(".starters")
 
 
-def test_draft_is_each_chats_own_and_leaves_with_sending_and_signing_out(open_page: Callable[..., Page]) -> None:
+def test_draft_is_each_chats_own_and_leaves_with_sending_and_signing_out(
+    open_page: Callable[..., Page], refusals: set[int]
+) -> None:
     page = open_page()
     short(page)
     send(page, "first words")
@@ -151,6 +153,8 @@ def test_draft_is_each_chats_own_and_leaves_with_sending_and_signing_out(open_pa
     again.goto("/accounts/logout/")
     again.click("main button[type=submit]")
     again.wait_for_url("**/accounts/login/**")
+    refusals.add(401)
+    page.wait_for_url("**/accounts/login/**")  # the other tab is told
     assert again.evaluate("Object.keys(localStorage).filter((name) => name.startsWith('draft:'))") == []
 
 

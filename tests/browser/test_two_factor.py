@@ -96,13 +96,17 @@ def test_ending_another_session_sends_its_page_to_the_sign_in(
     page = open_page()
     other = open_page(storage_state={"cookies": [], "origins": []})
     other.goto("/accounts/login/")
-    sign_in(other, name_of(page))
+    name = name_of(page)
+    sign_in(other, name)
     other.wait_for_selector("#composer")
+    other.fill("#text", "my careful words")
     page.goto("/accounts/sessions/")
     assert page.locator(".sessions > li").count() == 2
     page.click(".sessions button:has-text('End')")
     page.wait_for_selector("text=That session has ended")
     assert page.locator(".sessions > li").count() == 1
     refusals.add(401)
-    other.click("text=New chat")
-    other.wait_for_url("**/accounts/login/**")
+    other.wait_for_url("**/accounts/login/**")  # by itself: it is told
+    sign_in(other, name)
+    other.wait_for_selector("#composer")
+    assert other.input_value("#text") == "my careful words"
