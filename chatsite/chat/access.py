@@ -10,11 +10,12 @@ from typing import TypeVar
 from uuid import UUID
 
 from django.conf import settings
-from django.contrib.auth import get_user
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.auth.models import AnonymousUser
 from django.db import connection
 from django.db.models import Model, Prefetch, Q, QuerySet
-from django.http import Http404, HttpRequest
+from django.http import Http404
+from django.utils.crypto import constant_time_compare
 from django.utils.module_loading import import_string
 
 from chatsite.accounts.models import User
@@ -143,12 +144,21 @@ def may_enter(visitor: User | AnonymousUser) -> bool:
 def is_signed_in(session_key: str, user_id: UUID) -> bool:
     """Whether that session still stands, for that user, who has the same password and may still enter.
 
-    For streams, which outlive the request that opened them.
+    For streams, which outlive the request that opened them. Only looks: Django's own `get_user` would give the session
+    another key when the site's secret has changed, and no browser would hear of it.
     """
-    request = HttpRequest()
-    request.session = import_string(f"{settings.SESSION_ENGINE}.SessionStore")(session_key)
-    user = get_user(request)
-    return user.pk == user_id and may_enter(user)
+    session = import_string(f"{settings.SESSION_ENGINE}.SessionStore")(session_key)
+    if (
+        session.get(SESSION_KEY) != str(user_id)
+        or session.get(BACKEND_SESSION_KEY) not in settings.AUTHENTICATION_BACKENDS
+    ):
+        return False
+    user = User.objects.filter(pk=user_id).first()
+    if user is None or not may_enter(user):
+        return False
+    proof = session.get(HASH_SESSION_KEY, "")
+    valid = (user.get_session_auth_hash(), *user.get_session_auth_fallback_hash())
+    return any(constant_time_compare(proof, one) for one in valid)
 
 
 def only(rows: QuerySet[M], pk: UUID | str) -> M:
