@@ -1,7 +1,8 @@
 """Files on their way to a message: uploaded, counted, taken back, sent, and swept away when nobody sends them.
 
 A row without a message is a draft of its owner's, shown above the box of the conversation it was dropped on. `actions`
-ties drafts to the message that takes them along. Synchronous; called by the views, `actions` and `tasks`.
+ties drafts to the message that takes them along. Where the encoding of a file was only guessed, its bytes stay with the
+draft, so that they can be read in another. Synchronous; called by the views, `actions` and `tasks`.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ def add(user: User, conversation: Conversation | None, name: str, data: bytes) -
         name=document.name,
         media_type=document.media_type,
         text=document.text,
+        codec=document.codec,
+        doubt=document.doubt,
+        original=data if document.codec else None,
         num_bytes=len(data),
         num_tokens=_num_tokens(document, conversation),
     )
@@ -48,17 +52,35 @@ def add(user: User, conversation: Conversation | None, name: str, data: bytes) -
     return row
 
 
+def draft_of(user: User, attachment_id: UUID) -> Attachment:
+    """A draft that can be read in another encoding, with its bytes. Raises Http404: it was sent, or is no guess."""
+    drafts = Attachment.objects.filter(owner=user, message=None, queued=None, original__isnull=False)
+    return access.only(drafts.select_related("draft_of").defer("text"), attachment_id)
+
+
+def read_again(draft: Attachment, codec: str) -> None:
+    """Read a draft's bytes in one of `encoding.NAMES`; "" guesses anew.
+
+    Raises:
+        FileRefused: they are no text in it; the draft stays as it was.
+    """
+    document = documents.read(draft.name, bytes(draft.original or b""), codec)
+    draft.text, draft.codec, draft.doubt = document.text, document.codec, document.doubt
+    draft.num_tokens = _num_tokens(document, draft.draft_of)
+    draft.save(update_fields=["text", "codec", "doubt", "num_tokens"])
+
+
 def remove(user: User, attachment_id: UUID) -> Attachment:
     """Take a draft back. What was sent stays with its message. Raises Http404."""
-    row = access.only(Attachment.objects.filter(owner=user, message=None).defer("text"), attachment_id)
+    row = access.only(Attachment.objects.filter(owner=user, message=None).defer("text", "original"), attachment_id)
     Attachment.objects.filter(pk=row.pk, message=None).delete()
     return row
 
 
 def drafts_of(user: User, conversation: Conversation | None) -> list[Attachment]:
-    """What waits above the message box, the eldest first; without the texts."""
+    """What waits above the message box, the eldest first; without the texts and the bytes."""
     rows = Attachment.objects.filter(owner=user, message=None, queued=None, draft_of=conversation)
-    return list(rows.defer("text").order_by("pk"))
+    return list(rows.defer("text", "original").order_by("pk"))
 
 
 def attachment_of(user: User, attachment_id: UUID) -> Attachment:
@@ -77,7 +99,8 @@ def chosen(user: User, ids: Iterable[UUID | str]) -> list[Attachment]:
         return []
     _check_number(len(wanted))
     try:
-        found = Attachment.objects.filter(owner=user, message=None).in_bulk([UUID(pk) for pk in wanted])
+        drafts = Attachment.objects.filter(owner=user, message=None).defer("original")
+        found = drafts.in_bulk([UUID(pk) for pk in wanted])
     except ValueError:
         found = {}
     if len(found) < len(wanted):
@@ -97,7 +120,7 @@ def tie(rows: Sequence[Attachment], message: Message) -> None:
         FileRefused: a draft went with another message meanwhile.
     """
     drafts = [row.pk for row in rows if row.message_id is None]
-    tied = Attachment.objects.filter(pk__in=drafts, message=None).update(message=message, draft_of=None)
+    tied = Attachment.objects.filter(pk__in=drafts, message=None).update(message=message, draft_of=None, original=None)
     if tied < len(drafts):
         raise FileRefused(_("A file has been sent with another message meanwhile."))
     copies = [row for row in rows if row.message_id is not None]

@@ -1,12 +1,11 @@
 """An uploaded file -> its text, and that text -> the part of a prompt the model reads. No database, no HTTP.
 
-Text is recognised by its bytes, never by its name. A PDF is read by a process of its own with limits (`pdf_text`).
+Text is recognised by its bytes, never by its name (`encoding`). A PDF is read by a process of its own with limits (`pdf_text`).
 Blocking: called by `attachments` on a thread, and by `dispatch`.
 """
 
 from __future__ import annotations
 
-import codecs
 import json
 import re
 import subprocess
@@ -18,6 +17,8 @@ from pathlib import Path
 from django.conf import settings
 from django.utils.translation import gettext as _
 
+from chatsite.chat import encoding
+from chatsite.chat.encoding import Reading
 from chatsite.chat.errors import SendRefused
 from chatsite.chat.models import FILE_NAME_CHARS
 from chatsite.chat.text import clean, clean_typed
@@ -26,8 +27,6 @@ from chatsite.usage.words import grouped
 PDF_PROGRAM = Path(__file__).with_name("pdf_text.py")
 MAX_PDFS_AT_ONCE = 2  # of one web process
 PDF_HEAD_BYTES = 1_024  # the mark of a PDF lies within so many
-MAX_CONTROL_SHARE = 0.02  # of a text's characters; more is no text
-LATIN_1 = "text/plain; charset=iso-8859-1"
 MEDIA_TYPES = {
     "md": "text/markdown",
     "markdown": "text/markdown",
@@ -39,14 +38,6 @@ MEDIA_TYPES = {
     "xml": "application/xml",
 }
 
-_BOMS = (  # the longer first: that of UTF-32 begins with that of UTF-16
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
-_CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
 _BACKTICKS = re.compile("`{3,}")
 _seats = threading.BoundedSemaphore(MAX_PDFS_AT_ONCE)
 
@@ -63,13 +54,17 @@ class FileRefused(SendRefused):
 
 @dataclass(frozen=True)
 class Document:
+    """`codec` is the one that was guessed or chosen, empty where there was nothing to guess; `doubt` as a reading's."""
+
     name: str
     media_type: str
     text: str
+    codec: str = ""
+    doubt: str = ""
 
 
-def read(name: str, data: bytes) -> Document:
-    """The text of a file.
+def read(name: str, data: bytes, codec: str = "") -> Document:
+    """The text of a file, in the encoding that it has, or in one of `encoding.NAMES` that a person has chosen.
 
     Raises:
         FileRefused: too large, empty, not text, or a PDF that cannot be read.
@@ -78,16 +73,16 @@ def read(name: str, data: bytes) -> Document:
     site = settings.SMOLFLEET
     if len(data) > site.max_file_bytes:
         raise too_large(name)
-    if b"%PDF-" in data[:PDF_HEAD_BYTES]:
-        text, media_type = _pdf_text(name, data), "application/pdf"
+    if not codec and b"%PDF-" in data[:PDF_HEAD_BYTES]:
+        reading, media_type = Reading(_pdf_text(name, data)), "application/pdf"
     else:
-        text, media_type = _plain_text(name, data)
-    text = clean_typed(text).lstrip("\ufeff")
+        reading, media_type = _plain_text(name, data, codec), MEDIA_TYPES.get(_extension(name), "text/plain")
+    text = clean_typed(reading.text).lstrip("\ufeff")
     if not text.strip():
         raise FileRefused(_("“%(name)s” has no text in it.") % {"name": name})
     if len(text) > site.max_file_chars:
         raise _too_long(name)
-    return Document(name, media_type, text)
+    return Document(name, media_type, text, reading.codec, reading.doubt)
 
 
 def name_of(name: str) -> str:
@@ -115,26 +110,15 @@ def section(name: str, text: str) -> str:
     return f"File “{name}”:\n{fence}\n{text}{end}{fence}\n"
 
 
-def _plain_text(name: str, data: bytes) -> tuple[str, str]:
-    extension = name.rsplit(".", 1)[-1].lower()
-    media_type = MEDIA_TYPES.get(extension, "text/plain")
-    for bom, encoding in _BOMS:
-        if data.startswith(bom):
-            return _decoded(name, data, encoding), media_type
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        text, media_type = data.decode("latin-1"), LATIN_1
-    if len(_CONTROL.findall(text)) > MAX_CONTROL_SHARE * len(text):
-        raise _not_text(name)
-    return text, media_type
+def _extension(name: str) -> str:
+    return name.rsplit(".", 1)[-1].lower()
 
 
-def _decoded(name: str, data: bytes, encoding: str) -> str:
+def _plain_text(name: str, data: bytes, codec: str) -> Reading:
     try:
-        return data.decode(encoding)
-    except UnicodeDecodeError:
-        raise _not_text(name) from None
+        return encoding.read_as(data, codec) if codec else encoding.read(data)
+    except encoding.NotText:
+        raise _not_text(name, codec) from None
 
 
 def _pdf_text(name: str, data: bytes) -> str:
@@ -178,5 +162,8 @@ def _too_long(name: str) -> FileRefused:
     return FileRefused(sentence % {"name": name, "most": grouped(settings.SMOLFLEET.max_file_chars)}, http_status=413)
 
 
-def _not_text(name: str) -> FileRefused:
-    return FileRefused(_("“%(name)s” is neither text nor a PDF.") % {"name": name})
+def _not_text(name: str, codec: str) -> FileRefused:
+    words = {"name": name, "encoding": encoding.NAMES.get(codec, codec[:40])}
+    if codec:
+        return FileRefused(_("“%(name)s” is no text in the encoding %(encoding)s.") % words)
+    return FileRefused(_("“%(name)s” is neither text nor a PDF.") % words)

@@ -37,6 +37,19 @@ def remove(request: page.ChatRequest, attachment_id: uuid.UUID) -> HttpResponse:
     return _drawn(request, attachments.remove(request.user, attachment_id).draft_of, None)
 
 
+@require_POST
+@page.signed_in
+def read_again(request: page.ChatRequest, attachment_id: uuid.UUID) -> HttpResponse:
+    """Read a draft in the encoding that was chosen on its chip; the field's name has its id, for others stand beside."""
+    refusal: documents.FileRefused | None = None
+    row = attachments.draft_of(request.user, attachment_id)
+    try:
+        attachments.read_again(row, request.POST.get(f"codec-{attachment_id}", ""))
+    except documents.FileRefused as refused:
+        refusal = refused
+    return _drawn(request, row.draft_of, refusal)
+
+
 @require_GET
 @page.signed_in
 def view(request: page.ChatRequest, attachment_id: uuid.UUID) -> HttpResponse:

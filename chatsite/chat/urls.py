@@ -30,6 +30,7 @@ urlpatterns = [
     path("chat/temporary/<uuid:generation_id>/seen/", temporary_views.seen, name="temporary-seen"),
     path("chat/files/", file_views.upload, name="upload"),
     path("chat/files/<uuid:attachment_id>/", file_views.view, name="file"),
+    path("chat/files/<uuid:attachment_id>/encoding/", file_views.read_again, name="file-encoding"),
     path("chat/files/<uuid:attachment_id>/remove/", file_views.remove, name="file-remove"),
     path("chat/<uuid:conversation_id>/files/", file_views.upload, name="upload"),
     path("chat/messages/<uuid:message_id>/feedback/", feedback_views.give, name="feedback"),

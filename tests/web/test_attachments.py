@@ -79,14 +79,6 @@ def test_text_is_read_in_its_encoding(data: bytes, text: str, site: Callable[...
     assert documents.read("a.txt", data).text == text
 
 
-def test_a_guessed_encoding_is_said(owner: Client) -> None:
-    assert "Latin-1" in owner.post("/chat/files/", upload("a.txt", b"gr\xfc\xdfe"), headers=HX).content.decode()
-    assert (
-        "Latin-1"
-        not in owner.post("/chat/files/", upload("b.csv", b"a;b"), headers=HX).content.decode().split("b.csv")[1]
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "data", "sentence"),
     [

@@ -83,6 +83,13 @@ class Attachment(models.Model):
     text = models.TextField()
     num_bytes = models.PositiveIntegerField(help_text="Of the file as it came.")
     num_tokens = models.PositiveIntegerField(null=True, blank=True, help_text="Unknown while no model was there.")
+    codec = models.CharField(
+        max_length=20, default="", db_default="", blank=True, help_text="In which it was read, if that is a guess."
+    )
+    doubt = models.CharField(
+        max_length=10, default="", db_default="", blank=True, help_text="Why the text may be wrong, as a reading's."
+    )
+    original = models.BinaryField(null=True, help_text="Of a draft whose encoding is a guess, to be read in another.")
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -1,4 +1,4 @@
-"""The files that wait above a message box, for whichever view draws the box."""
+"""The files that wait above a message box, for whichever view draws the box, and the names of their encodings."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Any
 
 from django import template
 
-from chatsite.chat import attachments
-from chatsite.chat.documents import LATIN_1
+from chatsite.chat import attachments, encoding
 from chatsite.chat.models import Attachment, Conversation
 
 register = template.Library()
@@ -19,7 +18,12 @@ def draft_files(context: dict[str, Any], conversation: Conversation | None) -> l
     return attachments.drafts_of(user, conversation or None)
 
 
+@register.simple_tag
+def encodings() -> dict[str, str]:
+    """What a person may choose: codec -> name."""
+    return encoding.NAMES
+
+
 @register.filter
-def is_latin(file: Attachment) -> bool:
-    """Whether its encoding was only guessed."""
-    return file.media_type == LATIN_1
+def encoding_name(file: Attachment) -> str:
+    return encoding.NAMES.get(file.codec, file.codec)
