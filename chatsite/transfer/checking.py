@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from typing import Any
 
@@ -28,6 +29,7 @@ MAX_TEXT_CHARS = 4_000_000  # of one message; no model writes so much
 MAX_CALLS = 128  # of one answer
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 MAX_TAGS = 50
+YEARS = range(1970, 9_999)  # of times: what is outside is none, and beyond some databases
 MAX_COUNT = 2**31 - 1  # what a column of numbers holds
 COUNTS = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "num_dropped")
 
@@ -43,6 +45,7 @@ def checked(record: ConversationRecord) -> ConversationRecord:
     if record.leaf is not None and not 0 <= record.leaf < number:
         raise ImportRefused(_("“leaf” names message %d, which is not there") % record.leaf)
     _check_sampling(record)
+    _check_times("conversation", record.created_at, record.updated_at, record.pinned_at, record.archived_at)
     title = " ".join(clean(record.title).split())
     return msgspec.structs.replace(
         record,
@@ -53,6 +56,16 @@ def checked(record: ConversationRecord) -> ConversationRecord:
         tags=sorted({name for tag in record.tags[:MAX_TAGS] if (name := " ".join(clean(tag).split())[:TAG_CHARS])}),
         messages=[_message(message, place) for place, message in enumerate(record.messages)],
     )
+
+
+def is_time_of_a_chat(moment: datetime.datetime) -> bool:
+    return moment.year in YEARS
+
+
+def _check_times(where: str, *moments: datetime.datetime | None) -> None:
+    for moment in moments:
+        if moment is not None and not is_time_of_a_chat(moment):
+            raise ImportRefused(_("%s has a time that is none") % where)
 
 
 def _check_sampling(record: ConversationRecord) -> None:
@@ -73,6 +86,9 @@ def _message(message: MessageRecord, place: int) -> MessageRecord:
         raise ImportRefused(_("%s.parent must name a message before it") % where)
     if message.role == "user" and (message.answer or message.feedback or message.calls):
         raise ImportRefused(_("%s is a question and has what only answers have") % where)
+    answer = message.answer
+    _check_times(where, message.created_at, message.edited_at)
+    _check_times(f"{where}.answer", *((answer.created_at, answer.ended_at) if answer else ()))
     return msgspec.structs.replace(
         message,
         content=_text(message.content, f"{where}.content", MAX_TEXT_CHARS),

@@ -1,4 +1,4 @@
-"""Why a file is not imported: always the whole of it, and always with the place that is wrong."""
+"""Why a file, or one conversation of it, is not imported."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from chatsite.chat.errors import SendRefused
 
 
 class ImportRefused(SendRefused):
-    """Nothing of the file was imported."""
+    """Nothing of what was to be read was imported."""
 
     code = "import_refused"
 

@@ -1,18 +1,16 @@
-"""A file of conversations -> rows, all of them or none. What came before, unchanged, is not taken twice.
+"""A file of conversations -> rows. What came before, unchanged, is not taken twice; what is wrong is named.
 
-Ours (a `.json` or the zip of all), and the exports of other programs (`foreign`), each also inside a zip. The file is
-bounded before it is read and while it is unpacked; conversations are read one by one. Ids are new, made from the times
-in the file, so that imported messages sort by when they were written. Synchronous; called by the views.
+Ours (a `.json` or the zip of all), and the exports of other programs (`foreign`), each also inside a zip (`opening`).
+Conversations are read one by one: of each all is taken or nothing, and one that cannot be read costs no other. Ids are
+new, made from the times in the file, so that imported messages sort by when they were written. Synchronous; called by
+the views.
 """
 
 from __future__ import annotations
 
 import datetime
-import json
 import uuid
-import zipfile
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -28,9 +26,10 @@ from django.utils.translation import ngettext
 from chatsite.accounts.models import User, new_id
 from chatsite.chat import access, recording
 from chatsite.chat.models import Attachment, Conversation, Feedback, Generation, Message, Tag
-from chatsite.transfer import checking, reading, records
+from chatsite.chat.text import clean, title_of
+from chatsite.transfer import checking, opening, reading, records
 from chatsite.transfer.errors import ImportRefused
-from chatsite.transfer.foreign import SOURCES
+from chatsite.transfer.foreign import SOURCES, Source
 from chatsite.transfer.models import Origin
 from chatsite.transfer.records import ConversationFile, ConversationRecord, FeedbackRecord, MessageRecord
 
@@ -38,10 +37,23 @@ log = structlog.get_logger(__name__)
 
 OURS = "smolfleet"
 MAX_CONVERSATIONS = 20_000
-READ_BYTES = 1 << 20
-CHATGPT_FILE = "conversations.json"  # the one of its export that counts; others there are about other things
+MAX_FAILURES_TOLD = 20
+TITLE_TOLD_CHARS = 60
 
-_items_decoder = msgspec.json.Decoder(list[msgspec.Raw])  # made here: see inference.wire
+
+@dataclass(frozen=True)
+class Failure:
+    """A conversation, or the rest of a file, that was not imported. `place` and `title` may be empty."""
+
+    place: str
+    title: str
+    reason: str
+    http_status: int = 400
+
+    def __str__(self) -> str:
+        title = f"“{self.title}”" if self.title else ""
+        where = " ".join(filter(None, (self.place, title)))
+        return f"{where}: {self.reason}." if where else f"{self.reason}."
 
 
 @dataclass
@@ -52,7 +64,10 @@ class Summary:
     num_new: int = 0
     num_known: int = 0
     num_messages: int = 0
+    num_values: int = 0  # looked at, whatever they were
     notes: Counter[str] = field(default_factory=Counter)
+    failures: list[Failure] = field(default_factory=list)
+    passed_over: list[str] = field(default_factory=list)  # names of files with no conversation in them
 
     def sentences(self) -> list[str]:
         """For people, the most important first."""
@@ -69,84 +84,81 @@ class Summary:
         told += [
             _("Left out: %(n)d × %(what)s.") % {"n": n, "what": what} for what, n in sorted(self.notes.items()) if n
         ]
+        if self.passed_over:
+            names = ", ".join(name[:TITLE_TOLD_CHARS] for name in self.passed_over[:MAX_FAILURES_TOLD])
+            told.append(_("Passed over, with no conversation in them: %(names)s.") % {"names": names})
+        return told
+
+    def complaints(self) -> list[str]:
+        """What was not imported, each with its reason."""
+        told = [str(failure) for failure in self.failures[:MAX_FAILURES_TOLD]]
+        if more := len(self.failures) - len(told):
+            told.append(ngettext("%d more was not imported.", "%d more were not imported.", more) % more)
         return told
 
 
 def import_file(user: User, file: IO[bytes], size: int) -> Summary:
-    """Import every conversation of a file.
+    """Import every conversation of a file that can be read; what cannot is in the summary.
 
     Raises:
         ImportRefused: nothing was imported; the sentence says what is wrong, and where.
     """
     if size > settings.SMOLFLEET.max_import_bytes:
-        raise _too_large()
+        raise opening.too_large()
     summary = Summary()
     with transaction.atomic():
         User.objects.select_for_update(no_key=True).get(pk=user.pk)  # one import of theirs at a time
-        for number, (place, item) in enumerate(_items(file), start=1):
-            if number > MAX_CONVERSATIONS:
-                raise ImportRefused(_("The file has more than %d conversations.") % MAX_CONVERSATIONS, http_status=413)
-            _import_item(user, place, item, summary)
-        if not summary.source:
-            raise ImportRefused(_("There is no conversation in the file."))
-    log.info("imported", user_id=str(user.pk), num_new=summary.num_new, num_known=summary.num_known)
+        for name, data in opening.files(file):
+            _import_values(user, name, data, summary)
+    if not summary.num_new and not summary.num_known:
+        raise _nothing(summary)
+    log.info(
+        "imported",
+        user_id=str(user.pk),
+        num_new=summary.num_new,
+        num_known=summary.num_known,
+        num_failed=len(summary.failures),
+    )
     return summary
 
 
-def _items(file: IO[bytes]) -> Iterator[tuple[str, bytes | msgspec.Raw]]:
-    """Each conversation's JSON with the words for its place."""
-    head = file.read(4)
-    file.seek(0)
-    if head[:2] == b"PK":
-        yield from _zipped_items(file)
+def _import_values(user: User, name: str, data: bytes, summary: Summary) -> None:
+    """What a file holds. One in a zip in which nothing is a conversation is about other things, and passed over."""
+    strangers: list[Failure] = []
+    has_known = False
+    try:
+        for value in opening.values(data):
+            summary.num_values += 1
+            if summary.num_values > MAX_CONVERSATIONS:
+                raise ImportRefused(_("The file has more than %d conversations.") % MAX_CONVERSATIONS, http_status=413)
+            reader = _reader_of(value.data)
+            if reader is None:
+                strangers.append(_failure(name, value, _("It is no conversation of a program that is known here")))
+                continue
+            has_known = True
+            try:
+                _import_one(user, reader, value.data, summary)
+            except ImportRefused as error:
+                summary.failures.append(_failure(name, value, error.message, error.http_status))
+    except opening.Broken as broken:
+        summary.failures.append(Failure(_place(name, broken.number), "", _("This is no JSON: %s") % broken))
+    if has_known or not name:
+        summary.failures += strangers
     else:
-        yield from _json_items("", file.read())
+        summary.passed_over.append(name)
 
 
-def _zipped_items(file: IO[bytes]) -> Iterator[tuple[str, bytes | msgspec.Raw]]:
-    bytes_left = settings.SMOLFLEET.max_import_bytes
+def _import_one(user: User, reader: Source, found: Any, summary: Summary) -> None:
+    """Raises ImportRefused; then nothing of it was stored."""
+    notes: Counter[str] = Counter()
     try:
-        with zipfile.ZipFile(file) as archive:
-            names = [info for info in archive.infolist() if info.filename.endswith(".json") and not info.is_dir()]
-            names = [info for info in names if not info.filename.startswith(records.ACCOUNT_FOLDER)]
-            main = [info for info in names if info.filename.rsplit("/", 1)[-1] == CHATGPT_FILE]
-            for info in main or names:
-                data = bytearray()
-                with archive.open(info) as entry:  # what the directory says of sizes is only a claim
-                    while piece := entry.read(min(READ_BYTES, bytes_left + 1)):
-                        bytes_left -= len(piece)
-                        if bytes_left < 0:
-                            raise _too_large()
-                        data += piece
-                yield from _json_items(f"{info.filename}: ", bytes(data))
-    except (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError, OSError) as error:
-        raise ImportRefused(_("The zip file is damaged or locked: %s.") % _first_line(error)) from error
-
-
-def _json_items(place: str, data: bytes) -> Iterator[tuple[str, bytes | msgspec.Raw]]:
-    text = data.removeprefix(b"\xef\xbb\xbf")
-    if not text.lstrip().startswith(b"["):
-        yield place, text
-        return
-    try:
-        items = _items_decoder.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ImportRefused(_("%(place)sThis is no JSON: %(why)s.") % {"place": place, "why": _why(error)}) from error
-    for number, item in enumerate(items, start=1):
-        yield _("%(place)sconversation %(number)d: ") % {"place": place, "number": number}, item
-
-
-def _import_item(user: User, place: str, item: bytes | msgspec.Raw, summary: Summary) -> None:
-    try:
-        source, record = _record(item, summary.notes)
-        record = checking.checked(record)
-    except ImportRefused as error:
-        raise ImportRefused(f"{place}{error.message}", http_status=error.http_status) from error
-    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ImportRefused(f"{place}{_why(error)}.") from error
-    summary.source = summary.source or source
-    digest = records.digest(source, record)
-    if Origin.objects.filter(owner=user, digest=digest).exists() or _is_own(user, source, record):
+        record = checking.checked(reader.read(found, notes))
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise ImportRefused(opening.why(error)) from error
+    summary.source = summary.source or reader.name
+    summary.notes += notes
+    digest = records.digest(reader.name, record)
+    if Origin.objects.filter(owner=user, digest=digest).exists() or _is_own(user, reader.name, record):
         summary.num_known += 1
         return
     _store(user, record, digest)
@@ -154,25 +166,40 @@ def _import_item(user: User, place: str, item: bytes | msgspec.Raw, summary: Sum
     summary.num_messages += len(record.messages)
 
 
-def _record(item: bytes | msgspec.Raw, notes: Counter[str]) -> tuple[str, ConversationRecord]:
-    found = _decoded(item)
-    if isinstance(found, dict) and found.get("format") == records.FORMAT:
-        if found.get("version") != records.VERSION:
-            raise ImportRefused(_("it is of version %s, and this site reads 1") % str(found.get("version"))[:20])
-        return OURS, msgspec.convert(found, ConversationFile).conversation
-    for source in SOURCES:
-        if source.knows(found):
-            return source.name, source.read(found, notes)
-    raise ImportRefused(_("It is no export of this site, ChatGPT, LibreChat or Open WebUI."))
+def _read_ours(found: Any, notes: Counter[str]) -> ConversationRecord:
+    if found.get("version") != records.VERSION:
+        raise ImportRefused(_("it is of version %s, and this site reads 1") % str(found.get("version"))[:20])
+    return msgspec.convert(found, ConversationFile).conversation
 
 
-def _decoded(item: bytes | msgspec.Raw) -> Any:
-    try:
-        return msgspec.json.decode(item)
-    except msgspec.DecodeError as error:
-        if "surrogate" not in str(error):
-            raise
-        return json.loads(bytes(item))  # half a character, as some programs cut them; `checking` mends it
+_OURS = Source(OURS, OURS, lambda found: isinstance(found, dict) and found.get("format") == records.FORMAT, _read_ours)
+
+
+def _reader_of(found: Any) -> Source | None:
+    return next((source for source in (_OURS, *SOURCES) if source.knows(found)), None)
+
+
+def _failure(name: str, value: opening.Value, reason: str, http_status: int = 400) -> Failure:
+    found = value.data if isinstance(value.data, dict) else {}
+    inner = found.get("conversation")
+    titles = (found.get("title"), found.get("name"), inner.get("title") if isinstance(inner, dict) else None)
+    title = next((title for title in titles if isinstance(title, str) and title.strip()), "")
+    return Failure(
+        _place(name, value.number), title_of(clean(title), TITLE_TOLD_CHARS), reason.rstrip("."), http_status
+    )
+
+
+def _place(name: str, number: int) -> str:
+    """Where in the file: the name of one in a zip, and the place in its list."""
+    words = [clean(name)[:200]] if name else []
+    return ", ".join([*words, *([_("conversation %d") % number] if number else [])])
+
+
+def _nothing(summary: Summary) -> ImportRefused:
+    """Why nothing at all was imported."""
+    if not summary.failures:
+        return ImportRefused(_("There is no conversation in the file."))
+    return ImportRefused(" ".join(summary.complaints()), http_status=summary.failures[0].http_status)
 
 
 def _is_own(user: User, source: str, record: ConversationRecord) -> bool:
@@ -311,17 +338,3 @@ def _ms(when: datetime.datetime) -> int:
 def _id_at(ms: int) -> uuid.UUID:
     """A UUIDv7 of that time; the rest is as random as in any."""
     return uuid.UUID(int=(ms << 80) | (new_id().int & ((1 << 80) - 1)))
-
-
-def _too_large() -> ImportRefused:
-    most = settings.SMOLFLEET.max_import_bytes / 1_048_576
-    sentence = _("The file is larger than %.3g MB, the most that is imported at once.")
-    return ImportRefused(sentence % most, http_status=413)
-
-
-def _why(error: Exception) -> str:
-    return _("it is nested too deeply") if isinstance(error, RecursionError) else _first_line(error)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:300].rstrip(".")

@@ -36,6 +36,8 @@ def bring_in(request: page.ChatRequest) -> HttpResponse:
         return _page(request, status=refusal.http_status, refusal=refusal, name=file.name if file else "")
     for sentence in summary.sentences():
         messages.success(request, sentence)
+    for sentence in summary.complaints():
+        messages.warning(request, _("Not imported: %s") % sentence)
     return redirect("transfer:page")
 
 

@@ -170,3 +170,82 @@ def open_webui() -> list[dict[str, Any]]:
             "folder_id": None,
         }
     ]
+
+
+def claude() -> list[dict[str, Any]]:
+    root = "00000000-0000-4000-8000-000000000000"
+
+    def said(key: str, parent: str, sender: str, second: int, *content: dict[str, Any], **more: Any) -> dict[str, Any]:
+        texts = [part["text"] for part in content if part["type"] == "text"]
+        return {
+            "uuid": key,
+            "text": "\n\n".join(texts),
+            "content": list(content),
+            "sender": sender,
+            "created_at": f"2025-03-01T10:00:{second:02}.000000Z",
+            "updated_at": f"2025-03-01T10:00:{second:02}.000000Z",
+            "attachments": [],
+            "files": [],
+            "parent_message_uuid": parent,
+            **more,
+        }
+
+    def text(words: str) -> dict[str, Any]:
+        return {"type": "text", "text": words, "citations": []}
+
+    calls = [{"type": "tool_use", "name": "web_search", "input": {}}, {"type": "tool_result", "content": []}]
+    thought = {"type": "thinking", "thinking": "let me think", "summaries": []}
+    pasted = {"file_name": "notes.txt", "file_size": 12, "file_type": "txt", "extracted_content": "pasted words"}
+    files = [{"file_name": "notes.txt"}, {"file_name": "cat.png"}]
+    return [
+        {
+            "uuid": "7a5d5c2e-0000-4000-8000-000000000001",
+            "name": "Legs",
+            "summary": "",
+            "created_at": "2025-03-01T10:00:00.123456Z",
+            "updated_at": "2025-03-01T10:05:00.000000Z",
+            "account": {"uuid": "a"},
+            "current_leaf_message_uuid": "m4",
+            "chat_messages": [
+                said("m1", root, "human", 1, text("How many legs has a cat?")),
+                said("m2", "m1", "assistant", 2, thought, *calls, text("Four."), text("Sure.")),
+                said("m3", "m1", "assistant", 3, text("It has four.")),
+                said("m4", "m3", "human", 4, attachments=[pasted], files=files),
+            ],
+        }
+    ]
+
+
+def deepseek() -> list[dict[str, Any]]:
+    def node(key: str, parent: str | None, at: str = "", *fragments: tuple[str, Any], **more: Any) -> dict[str, Any]:
+        message = {
+            "files": [],
+            "model": "deepseek-reasoner",
+            "inserted_at": at,
+            "fragments": [{"type": kind, "content": content} for kind, content in fragments],
+            **more,
+        }
+        return {"id": key, "parent": parent, "children": [], "message": message if at else None}
+
+    nodes = [
+        node("root", None),
+        node("1", "root", "2025-04-29T11:59:13.202000+08:00", ("REQUEST", "Wie viele Beine?")),
+        node(
+            "2",
+            "1",
+            "2025-04-29T11:59:20.500000+08:00",
+            ("SEARCH", None),
+            ("THINK", "Ich zähle."),
+            ("RESPONSE", "Vier."),
+        ),
+        node("3", "1", "2025-04-29T11:59:50.000000+08:00", ("RESPONSE", "Drei.")),
+    ]
+    return [
+        {
+            "id": "74ae7ef3",
+            "title": "Beine",
+            "inserted_at": "2025-04-29T11:59:11.635000+08:00",
+            "updated_at": "2025-04-29T12:44:11.402000+08:00",
+            "mapping": {entry["id"]: entry for entry in nodes},
+        }
+    ]

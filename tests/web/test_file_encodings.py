@@ -24,7 +24,9 @@ def test_the_guess_stands_on_the_chip_and_what_needs_none_has_no_chip(owner: Cli
     assert "Read as Windows-1252" in page and "This is a guess. Check the text." in page
     page = owner.post("/chat/files/", upload("c.txt", "naïv".encode() + b"\xc3"), headers=HX).content.decode()
     assert "Some characters cannot be read" in page.split(">c.txt<")[1]
-    page = owner.post("/chat/files/", upload("d.txt", "grüße".encode()), headers=HX).content.decode().split(">d.txt<")[1]
+    page = (
+        owner.post("/chat/files/", upload("d.txt", "grüße".encode()), headers=HX).content.decode().split(">d.txt<")[1]
+    )
     assert "Read as" not in page
     assert Attachment.objects.get(name="d.txt").original is None
 
@@ -49,7 +51,10 @@ def test_an_encoding_that_does_not_fit_is_refused_and_changes_nothing(owner: Cli
     for codec in ("utf_32_le", "rot13", "<b>"):
         page = owner.post(f"/chat/files/{row.pk}/encoding/", {f"codec-{row.pk}": codec})
         assert page.status_code == 400
-        assert "is no text in the encoding" in page.content.decode() and "“&lt;i&gt;.txt” is no text" in page.content.decode()
+        assert (
+            "is no text in the encoding" in page.content.decode()
+            and "“&lt;i&gt;.txt” is no text" in page.content.decode()
+        )
     row.refresh_from_db()
     assert (row.text, row.codec) == (SAID, "cp1252")
 

@@ -295,22 +295,24 @@ def ours(**changes: Any) -> bytes:
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (b"", "Input data was truncated"),
+        (b"", "This is no JSON"),
         (b"[]", "no conversation in the file"),
-        (b"[1]", "conversation 1: It is no export"),
-        (b'{"a": 1}', "It is no export"),
-        (b"{broken", "JSON is malformed"),
-        (b"[{]", "no JSON"),
+        (b"[1]", "conversation 1: It is no conversation of a program"),
+        (b'{"a": 1}', "It is no conversation of a program"),
+        (b"{broken", "This is no JSON: Expecting property name"),
+        (b"[{]", "conversation 1: This is no JSON"),
+        (b'{"a": 1} x', "something follows its end"),
+        (b'[{"a": 1', "no JSON"),
         (b'{"a": "\xff\xfe"}', "UTF-8|utf-8"),
         (deep(), "nested too deeply"),
         (circle(), "in a circle"),
-        (
-            [*exports.chatgpt(), {"mapping": {"a": {"message": {"author": 1}}}}],
-            r"conversation 2: Expected `object`, got `int`.*mapping",
-        ),
+        ([{"mapping": {"a": {"message": {"author": 1}}}}], r"conversation 1: Expected `object`, got `int`.*mapping"),
+        ([{"title": "Lost", "mapping": None}], "conversation 1 “Lost”: Expected `object`, got `null`"),
         (ours(role="tool"), r"Invalid enum value 'tool'.*messages\[0\]\.role"),
         (ours(parent=0), r"messages\[0\]\.parent must name"),
         (ours(created_at="yesterday"), r"created_at"),
+        (ours(created_at="0001-01-01T00:00:00+14:00"), r"messages\[0\] has a time that is none"),
+        (ours(created_at="9999-12-31T23:59:59-14:00"), r"messages\[0\] has a time that is none"),
         (ours(content=7), r"Expected `str`, got `int`.*content"),
         (ours(answer={"model": "x"}), "is a question"),
         (ours(files=[{"name": "a", "text": "x" * 101}]), r"files\[0\].text has 101 characters; at most 100"),
@@ -318,7 +320,7 @@ def ours(**changes: Any) -> bytes:
         (b"PK\x03\x04 and no more", "zip file is damaged"),
         (b"x" * 200_001, "larger than"),
     ],
-    ids=range(19),
+    ids=range(24),
 )
 def test_bad_file_is_refused_by_what_is_wrong_and_leaves_nothing(
     alice: User, site: Callable[..., None], data: Any, sentence: str

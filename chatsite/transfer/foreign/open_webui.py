@@ -14,7 +14,8 @@ import msgspec
 from chatsite.transfer.foreign.tree import Node, Notes, messages_of, moment
 from chatsite.transfer.records import ConversationRecord, FeedbackRecord
 
-_DETAILS = re.compile(r'<details type="(\w+)"[^>]*>\s*(?:<summary>[^<]*</summary>)?(.*?)</details>\s*', re.DOTALL)
+_BEGIN = re.compile(r'<details type="(\w{1,40})"')
+_SUMMARY = re.compile(r"\s*<summary>[^<]*</summary>")
 
 
 class Written(msgspec.Struct, rename="camel"):
@@ -106,20 +107,33 @@ def _node(key: str, written: Written, notes: Notes) -> Node:
 
 
 def _without_details(content: str, notes: Notes) -> tuple[str, str]:
-    """The text alone, and what was thought before it."""
-    thoughts: list[str] = []
-
-    def take(found: re.Match[str]) -> str:
-        if found[1] != "reasoning":
-            notes["calls of tools"] += 1
-            return ""
-        lines = html.unescape(found[2]).strip().splitlines()
-        thoughts.append("\n".join(line.removeprefix(">").removeprefix(" ") for line in lines))
-        return ""
-
+    """The text alone, and what was thought before it. Each end is looked for once: a text may begin many that have none."""
     if '<details type="' not in content:
         return content, ""
-    return _DETAILS.sub(take, content).strip("\n"), "\n\n".join(thoughts)
+    texts: list[str] = []
+    thoughts: list[str] = []
+    place = 0
+    while (found := _BEGIN.search(content, place)) is not None:
+        inside = content.find(">", found.end()) + 1
+        end = content.find("</details>", inside)
+        if not inside or end < 0:
+            break
+        texts.append(content[place : found.start()])
+        if found[1] == "reasoning":
+            thoughts.append(_unquoted(content[inside:end]))
+        else:
+            notes["calls of tools"] += 1
+        place = end + len("</details>")
+        while place < len(content) and content[place].isspace():
+            place += 1
+    texts.append(content[place:])
+    return "".join(texts).strip("\n"), "\n\n".join(thoughts)
+
+
+def _unquoted(said: str) -> str:
+    summary = _SUMMARY.match(said)
+    lines = html.unescape(said[summary.end() :] if summary else said).strip().splitlines()
+    return "\n".join(line.removeprefix(">").removeprefix(" ") for line in lines)
 
 
 def _feedback(found: dict[str, Any] | None) -> FeedbackRecord | None:
