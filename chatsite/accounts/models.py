@@ -15,6 +15,7 @@ from django.db import models, transaction
 
 KEY_PREFIX = "sf_"
 SCOPES = ("chat", "models")  # POST /v1/chat/completions; GET /v1/models
+ZONE_CHARS = 64  # of the name of a time zone
 SHOWN_CHARS = 11  # of a key, enough to tell one's own keys apart
 
 
@@ -25,6 +26,13 @@ def new_id() -> uuid.UUID:
 
 class User(AbstractUser):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    # Of the database too: a web process of the version before makes people without them. See `time_zones`.
+    time_zone = models.CharField(
+        max_length=ZONE_CHARS, default="", db_default="", blank=True, help_text="Chosen; none: as the browser's."
+    )
+    browser_time_zone = models.CharField(
+        max_length=ZONE_CHARS, default="", db_default="", blank=True, editable=False, help_text="As it was last told."
+    )
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """In one transaction with what hears of it: no change of an account goes unrecorded."""

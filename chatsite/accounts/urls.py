@@ -7,6 +7,7 @@ from chatsite.accounts.passwords import where_used
 
 app_name = "accounts"
 urlpatterns = [
+    path("account/time-zone/", views.time_zone, name="time_zone"),
     path("accounts/sessions/<int:session_id>/end/", views.end_session, name="end_session"),
     # allauth's own, which it reverses by its own names.
     # In one transaction: other sessions end only once the notice is sent, when the answer with the new cookie is on its

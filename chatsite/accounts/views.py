@@ -1,4 +1,4 @@
-"""Ending one of one's sessions. The list, and ending all others, are allauth's own page."""
+"""Ending one of one's sessions (the list, and ending all others, are allauth's own page), and choosing a time zone."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from allauth.usersessions.models import UserSession
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_POST
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
 
-from chatsite.accounts import sessions
+from chatsite.accounts import sessions, time_zones
 from chatsite.accounts.models import User
 
 
@@ -26,3 +28,24 @@ def end_session(request: HttpRequest, session_id: int) -> HttpResponse:
     sessions.end([session])
     messages.success(request, _("That session has ended."))
     return redirect("usersessions_list")
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+@login_required
+def time_zone(request: HttpRequest) -> HttpResponse:
+    """Choose in which zone one's days and times are."""
+    user = cast(User, request.user)
+    wanted = request.POST.get("zone", "")
+    if request.method == "POST" and (not wanted or time_zones.known(wanted)):
+        time_zones.choose(user, wanted)
+        messages.success(request, _("Your time zone is saved."))
+        return redirect("accounts:time_zone")
+    context = {
+        "zones": sorted(name for name in time_zones.names() if "/" in name and not name.startswith("Etc/")) + ["UTC"],
+        "chosen": time_zones.known(user.time_zone),
+        "refused": wanted[:60],
+        "now": timezone.now(),
+        "zone": timezone.get_current_timezone_name(),
+    }
+    return render(request, "account/time_zone.html", context, status=400 if wanted else 200)

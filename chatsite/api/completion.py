@@ -21,6 +21,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from chatsite.accounts.models import ApiKey, User, new_id
+from chatsite.accounts.time_zones import zone_of
 from chatsite.api import errors
 from chatsite.api.schemas import ChatCompletionRequest
 from chatsite.chat import access, actions, costs
@@ -86,7 +87,7 @@ def admit(user: User, body: ChatCompletionRequest, *, key: ApiKey | None = None)
         is_parallel=body.parallel_tool_calls is not False,
         tool_dialect=body.tool_dialect,
         sampling=body.sampling(site.max_completion_tokens),
-        date=now.date().isoformat(),
+        date=now.astimezone(zone_of(user)).date().isoformat(),
     )
     request = msgspec.structs.replace(request, prompt_tokens=client.check_prompt(request).num_tokens)
     request = _write_row(user, request, key, is_cap_asked=body.asked_max_tokens is not None)

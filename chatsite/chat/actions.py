@@ -19,6 +19,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from chatsite.accounts.models import User
+from chatsite.accounts.time_zones import zone_of
 from chatsite.chat import access, answering, dispatch, errors
 from chatsite.chat.attachments import chosen, of_message, tie
 from chatsite.chat.models import Attachment, Conversation, Generation, Message, QueuedMessage
@@ -35,7 +36,9 @@ def start_conversation(user: User, **tuning: Unpack[Tuning]) -> Conversation:
 
     Raises as `tuning.checked`.
     """
-    return Conversation.objects.create(owner=user, prompt_date=timezone.localdate(), **checked(**tuning))
+    return Conversation.objects.create(
+        owner=user, prompt_date=timezone.localdate(timezone=zone_of(user)), **checked(**tuning)
+    )
 
 
 def begin(

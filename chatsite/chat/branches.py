@@ -16,6 +16,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from chatsite.accounts.models import User
+from chatsite.accounts.time_zones import zone_of
 from chatsite.chat import access, answering, attachments, dispatch, errors
 from chatsite.chat.models import TITLE_CHARS, Conversation, Generation, Message
 from chatsite.chat.text import ELLIPSIS, clean_typed
@@ -135,7 +136,7 @@ def fork(user: User, message: Message) -> Conversation:
         fresh = Conversation.objects.create(
             owner=user,
             title=_title_of_fork(old.title),
-            prompt_date=timezone.localdate(),
+            prompt_date=timezone.localdate(timezone=zone_of(user)),
             **{name: getattr(old, name) for name in COPIED},
         )
         fresh.tags.set(old.tags.all())

@@ -3,6 +3,7 @@
     two words       messages with both, in any order; the last may be the beginning of a word
     "two words"     these words in a row
     -word           without it
+    C++ .NET a_b ✅  as they are written: signs that touch a word count, in forms beside the words
 
 Newest first. Words are looked for bucket by bucket (see `SearchEntry`), the newest first, twice as many at each step:
 the commonest word costs a look at a thousand messages, the rarest a few of the index alone. A search that has found
@@ -33,6 +34,7 @@ PAGE_HITS = 20
 PAGE_TITLES = 6
 MAX_QUERY_CHARS = 300
 MAX_WORDS = 12
+MAX_FORMS = 24
 MAX_STEP = 64  # buckets asked for at once
 LONG_STEP_SECONDS = 0.02  # the step after one that took so long is no bigger: a phrase of common words is dear
 SECONDS = 0.08  # after so long no further step is begun
@@ -41,7 +43,11 @@ _TOP = UUID(int=2**128 - 1)
 
 _TERM = re.compile(r'(-?)(?:"([^"]*)"?|(\S+))')
 _MARKED = "SELECT coalesce(max(bucket), 0) FROM chat_searchentry WHERE owner_id = %s"
-_FOLD = "SELECT chat_search_fold(said) FROM unnest(%s::text[]) WITH ORDINALITY AS typed (said, place) ORDER BY place"
+_FOLD = (
+    "SELECT chat_search_fold(said), ARRAY(SELECT chat_search_hex(form) FROM unnest(chat_search_forms(said)) form), "
+    "said ~ '[\u2190-\u2bff\U0001f000-\U0001faff]' "
+    "FROM unnest(%s::text[]) WITH ORDINALITY AS typed (said, place) ORDER BY place"
+)
 _LETTERS = str.maketrans("0123456789", "ghijklmnop")
 # Its index is the only way that is quick for every word, and the planner cannot know how dear the vectors are to read.
 _SETTINGS = (
@@ -67,17 +73,23 @@ WHERE hit.owner_id = %s AND hit.message_id IS NULL ORDER BY c.updated_at DESC LI
 
 @dataclass(frozen=True)
 class Term:
-    """Words that follow one another, as they are compared."""
+    """Words that follow one another, as they are compared, and the forms of their signs, in hexadecimal.
+
+    `written` is what was typed, where signs of it count."""
 
     words: tuple[str, ...]
     is_excluded: bool = False
     is_beginning: bool = False  # the last of them may go on
+    forms: tuple[str, ...] = ()
+    written: str = ""
 
     def to_tsquery(self, key: str) -> str:
         words = [f"'{key}{word}'" for word in self.words]
+        forms = [f"'{_form_key(key)}{form}'" for form in self.forms]
         if self.is_beginning:
-            words[-1] += ":*"
-        phrase = " <-> ".join(words)
+            words[-1:] = [f"{word}:*" for word in words[-1:]]
+            forms = [f"{form}:*" for form in forms]
+        phrase = " & ".join([*([" <-> ".join(words)] if words else []), *forms])
         return f"!({phrase})" if self.is_excluded else f"({phrase})"
 
 
@@ -141,26 +153,40 @@ def find(user: User, typed: str, after: str = "") -> Results:
         if not isinstance(error.__cause__, psycopg.errors.QueryCanceled):
             raise
         search.is_cut = bool(search.found)  # too dear a query; what was found stands
-    marker = Marker([(term.words, term.is_beginning) for term in terms if not term.is_excluded])
+    marker = Marker([(term.words, term.is_beginning, term.written) for term in terms if not term.is_excluded])
     hits = [*_title_hits(user, titles, marker), *_message_hits(user, search.page, marker)]
     return Results(hits, search.next, is_cut=search.is_cut, has_words=True)
 
 
 def parse(typed: str) -> list[Term]:
-    """What was typed, as terms; what is beyond the limits of a query is left out."""
+    """What was typed, as terms; what is beyond the limits of a query is left out. Where all of it would be left out of
+    the results, a `-` is a sign like another. Signs alone count where there is nothing else."""
     typed = clean_typed(typed)[:MAX_QUERY_CHARS]
     found = [(bool(minus), phrase or word, bool(word)) for minus, phrase, word in _TERM.findall(typed)][:MAX_WORDS]
+    if all(is_excluded for is_excluded, _, _ in found):
+        found = [
+            (False, f"-{text}" if is_excluded and is_word else text, is_word) for is_excluded, text, is_word in found
+        ]
     with connection.cursor() as cursor:
         cursor.execute(_FOLD, [[text for _, text, _ in found]])
-        folded = [row[0].split() for row in cursor.fetchall()]
+        folded = [(row[0].split(), row[1], row[2]) for row in cursor.fetchall()]
     terms: list[Term] = []
-    room = MAX_WORDS
-    for index, ((is_excluded, _, is_word), words) in enumerate(zip(found, folded, strict=True)):
-        if words and room >= len(words):
-            room -= len(words)
-            is_last = index == len(found) - 1
-            terms.append(Term(tuple(words), is_excluded, is_word and is_last and not is_excluded))
+    room, room_of_forms = MAX_WORDS, MAX_FORMS
+    has_words = any(words or has_emoji for words, _forms, has_emoji in folded)
+    for index, ((is_excluded, text, is_word), (words, forms, has_emoji)) in enumerate(zip(found, folded, strict=True)):
+        is_taken = words or (forms and (has_emoji or not has_words))
+        if not is_taken or len(words) > room or len(forms) > room_of_forms:
+            continue
+        room -= len(words)
+        room_of_forms -= len(forms)
+        is_last = index == len(found) - 1 and is_word and not is_excluded
+        terms.append(Term(tuple(words), is_excluded, is_last, tuple(forms), " ".join(text.split()) if forms else ""))
     return terms
+
+
+def _form_key(key: str) -> str:
+    """As a key, for forms."""
+    return {"m": "s", "t": "u"}[key[0]] + key[1:]
 
 
 def key_of(owner_id: UUID, kind: str, bucket: int) -> str:

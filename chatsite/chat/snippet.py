@@ -18,15 +18,20 @@ BEFORE_CHARS = 50
 STRETCH_CHARS = 2_000  # of a text, looked through at a time
 _LETTER = r"[^\W_]"
 _UNSPACED = re.compile("[\u0e00-\u0eff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+_CHANCE = "\"'“”‘’«»()[]{}<>*`,;:!?"
 _GAP = re.compile(r"\s+")
 _JOINED = re.compile("[\u0300-\u036f\u200d\u3099\u309a\ufe00-\ufe0f]")
 
 
 class Marker:
-    """`terms` are words that follow one another, as they are compared, and whether the last may go on."""
+    """`terms` are words that follow one another, as they are compared, whether the last may go on, and how they were
+    typed where their signs count."""
 
-    def __init__(self, terms: Iterable[tuple[tuple[str, ...], bool]]) -> None:
-        self._sought = re.compile("|".join(_pattern(words, is_beginning) for words, is_beginning in terms) or r"\Z.")
+    def __init__(self, terms: Iterable[tuple[tuple[str, ...], bool, str]]) -> None:
+        patterns = [
+            _written(typed, is_beginning) or _pattern(words, is_beginning) for words, is_beginning, typed in terms
+        ]
+        self._sought = re.compile("|".join(patterns) or r"\Z.")
 
     def whole(self, text: str) -> SafeString:
         """All of `text`."""
@@ -76,6 +81,17 @@ def _pattern(words: tuple[str, ...], is_beginning: bool) -> str:
     head = "" if _UNSPACED.match(words[0]) else f"(?<!{_LETTER})"
     tail = "" if is_beginning or _UNSPACED.match(words[-1]) else f"(?!{_LETTER})"
     return f"{head}{body}{tail}"
+
+
+def _written(typed: str, is_beginning: bool) -> str:
+    """What was typed with its signs; those that make no form stand around it by chance."""
+    folded = _fold(typed)[0]
+    folded = folded.strip(_CHANCE) or folded
+    if not folded:
+        return ""
+    head = f"(?<!{_LETTER})" if re.match(_LETTER, folded) and not _UNSPACED.match(folded) else ""
+    tail = f"(?!{_LETTER})" if re.search(f"{_LETTER}$", folded) and not _UNSPACED.match(folded[-1]) else ""
+    return head + re.escape(folded) + ("" if is_beginning else tail)
 
 
 def _gap(text: str, place: int) -> int:

@@ -28,6 +28,7 @@ from django.utils.translation import gettext as _
 
 from chatsite.accounts import limits
 from chatsite.accounts.models import User, new_id
+from chatsite.accounts.time_zones import zone_of
 from chatsite.chat import (
     access,
     actions,
@@ -92,7 +93,9 @@ def ask(
         raise errors.EmptyMessage
     if len(history) >= MAX_TURNS:
         raise errors.ConversationFull(max_messages=MAX_TURNS)
-    frame = Conversation(owner=user, prompt_date=timezone.localdate(), **tuning.checked(**chosen))  # never saved
+    frame = Conversation(
+        owner=user, prompt_date=timezone.localdate(timezone=zone_of(user)), **tuning.checked(**chosen)
+    )  # never saved
     frame.tools = False  # a call needs rows to stand in
     answering.take_request(user)
     request = _request(frame, history, text)

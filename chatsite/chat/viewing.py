@@ -22,9 +22,10 @@ import msgspec
 import structlog
 from channels.db import database_sync_to_async
 from django.http import Http404
-from django.utils import translation
+from django.utils import timezone, translation
 
 from chatsite.accounts.models import User
+from chatsite.accounts.time_zones import zone_of_id
 from chatsite.chat import access, phases, temporary
 from chatsite.chat.fragments import message_html
 from chatsite.chat.hub import Fresh, Gone, Hub, News, Reset
@@ -277,7 +278,7 @@ def _snapshot(row: Generation, language: str | None = None) -> Frame:
 def _end_of(row: Generation, language: str | None, *, with_body: bool = True) -> dict[str, Any]:
     """`with_body`: the article of the end has the answer's text too; without, the page keeps what it shows."""
     message = _message_of(row)
-    with translation.override(language):
+    with translation.override(language), timezone.override(zone_of_id(row.user_id)):
         if row.message:
             html = message_html(row.message, with_body=with_body)
         else:

@@ -15,6 +15,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.http import content_disposition_header
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
@@ -42,7 +43,8 @@ def _for_operators(view: View) -> View:
             return redirect_to_login(reverse("ops:analytics"))
         if not roles.may_see_analytics(request.user):
             raise PermissionDenied
-        return view(request)
+        with timezone.override(timezone.get_default_timezone()):  # days are the ledger's, whoever looks
+            return view(request)
 
     return checked
 

@@ -261,6 +261,7 @@ LEFT_OUT = {
     "chat.Conversation": "the conversations are the files in json/ and md/",
     "chat.SearchEntry": "the words of the conversations once more, sorted for finding them",
     "transfer.Origin": "check sums by which an import knows what it brought in before",
+    "usage.OwnDay": "the sums of usage.json once more, by the days of one's own time zone, for the quota",
     "admin.LogEntry": "what staff did in the admin; the same deeds are in activity.json",
     "review.ReportOutcome": "what reviewers made of others' reports; those of one's own are in feedback.json",
 }

@@ -24,6 +24,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from chatsite.accounts.models import User, new_id
+from chatsite.accounts.time_zones import zone_of
 from chatsite.chat import access, recording
 from chatsite.chat.models import Attachment, Conversation, Feedback, Generation, Message, Tag
 from chatsite.chat.text import clean, title_of
@@ -228,7 +229,7 @@ def _store(user: User, record: ConversationRecord, digest: str) -> Conversation:
         temperature=record.temperature,
         top_p=record.top_p,
         max_tokens=record.max_tokens,
-        prompt_date=record.prompt_date or begun_at.date(),
+        prompt_date=record.prompt_date or begun_at.astimezone(zone_of(user)).date(),
         pinned_at=record.pinned_at,
         archived_at=record.archived_at,
     )

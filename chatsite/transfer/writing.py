@@ -7,6 +7,7 @@ hash, and nothing else that a browser could run or fetch. Names of files are saf
 from __future__ import annotations
 
 import base64
+import datetime
 import functools
 import hashlib
 import io
@@ -20,10 +21,12 @@ from uuid import UUID
 from asgiref.sync import sync_to_async
 from django.contrib.staticfiles import finders
 from django.template.loader import render_to_string
+from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
 from chatsite.accounts.models import User
+from chatsite.accounts.time_zones import zone_of
 from chatsite.chat import access, markdown
 from chatsite.chat.tools import catalog
 from chatsite.chat.viewing import in_thread
@@ -70,9 +73,10 @@ async def zip_of_all(user: User, more: Mapping[str, Callable[[], bytes]] | None 
     for path, make in (more or {}).items():
         archive.writestr(path, await in_thread(make))
         yield sink.taken()
+    zone = await in_thread(lambda: zone_of(user))
     for pk in ids:
         if (record := await in_thread(_record_if_there, user, pk)) is not None:
-            await sync_to_async(_add, thread_sensitive=False)(archive, record)
+            await sync_to_async(_add, thread_sensitive=False)(archive, record, zone)
             yield sink.taken()
     archive.close()
     yield sink.taken()
@@ -83,11 +87,18 @@ def _record_if_there(user: User, pk: UUID) -> ConversationRecord | None:
     return reading.record_of(conversation) if conversation else None
 
 
-def _add(archive: zipfile.ZipFile, record: ConversationRecord) -> None:
-    when = f"{record.created_at:%Y-%m-%d}" if record.created_at else "undated"
-    for form in ("json", "md"):
-        name = f"{when} {record.id[-8:]} {file_name(record, form)}"  # the id's end: titles repeat
-        archive.writestr(f"{form}/{name}", written(record, form, with_thoughts=True))
+def _add(archive: zipfile.ZipFile, record: ConversationRecord, zone: datetime.tzinfo) -> None:
+    with timezone.override(zone):  # the request it is an answer to has ended
+        when = _day_of(record) or "undated"
+        for form in ("json", "md"):
+            name = f"{when} {record.id[-8:]} {file_name(record, form)}"  # the id's end: titles repeat
+            archive.writestr(f"{form}/{name}", written(record, form, with_thoughts=True))
+
+
+def _day_of(record: ConversationRecord) -> str:
+    """When it began, where its reader is."""
+    begun_at = record.created_at
+    return f"{timezone.localtime(begun_at):%Y-%m-%d}" if begun_at and begun_at.tzinfo else ""
 
 
 class _Sink(io.RawIOBase):
@@ -112,8 +123,8 @@ class _Sink(io.RawIOBase):
 
 def _markdown(record: ConversationRecord, with_thoughts: bool) -> str:
     lines = [f"# {_one_line(record.title) or _('Chat')}", ""]
-    if record.created_at:
-        lines += [f"*{record.created_at:%Y-%m-%d}*", ""]
+    if day := _day_of(record):
+        lines += [f"*{day}*", ""]
     if record.system_prompt:
         lines += [f"## {_('Instructions')}", "", record.system_prompt, ""]
     for message in records.path_of(record):

@@ -1,6 +1,6 @@
-"""Days and months of the ledger: local ones, in TIME_ZONE, from one midnight to the next, however long that is.
+"""Days and months: local ones, from one midnight to the next, however long that is; in TIME_ZONE or another zone.
 
-Pure functions of a moment. Called by `ledger`, `quotas` and the page of one's own usage.
+Pure functions of a moment. Called by `ledger`, `own_days`, `quotas` and the page of one's own usage.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Window:
 
     scope: Scope
     first_day: datetime.date
-    resets_at: datetime.datetime  # when the next one begins, in TIME_ZONE
+    resets_at: datetime.datetime  # when the next one begins, in the zone of whoever reads it
 
 
 def day_of(moment: datetime.datetime) -> datetime.date:
@@ -33,11 +33,17 @@ def day_of(moment: datetime.datetime) -> datetime.date:
 
 
 def window(scope: Scope, now: datetime.datetime) -> Window:
+    """In TIME_ZONE."""
     today = day_of(now)
     if scope is Scope.DAY:
-        return Window(scope, today, _begin_of(today + datetime.timedelta(days=1)))
-    first = today.replace(day=1)
-    return Window(scope, first, _begin_of((first + datetime.timedelta(days=31)).replace(day=1)))
+        return Window(scope, today, begin_of(today + datetime.timedelta(days=1)))
+    return month_of(today, timezone.get_default_timezone())
+
+
+def month_of(day: datetime.date, zone: datetime.tzinfo) -> Window:
+    """The month that a day of this zone lies in."""
+    first = day.replace(day=1)
+    return Window(Scope.MONTH, first, begin_of((first + datetime.timedelta(days=31)).replace(day=1), zone))
 
 
 def seconds_until(moment: datetime.datetime, now: datetime.datetime) -> int:
@@ -46,7 +52,7 @@ def seconds_until(moment: datetime.datetime, now: datetime.datetime) -> int:
     return max(1, -(-between // datetime.timedelta(seconds=1)))
 
 
-def _begin_of(day: datetime.date) -> datetime.datetime:
-    """Its first moment. Where the clocks skip midnight that is when they do, and it shows as 01:00."""
-    zone = timezone.get_default_timezone()
+def begin_of(day: datetime.date, zone: datetime.tzinfo | None = None) -> datetime.datetime:
+    """Its first moment, in TIME_ZONE where no zone is named. Where the clocks skip midnight that is when they do, and it shows as 01:00."""
+    zone = zone or timezone.get_default_timezone()
     return datetime.datetime.combine(day, datetime.time.min, zone).astimezone(datetime.UTC).astimezone(zone)

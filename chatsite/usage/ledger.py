@@ -1,6 +1,6 @@
 """Writing the ledger: each answer is added to the sums of its day once, in the transaction that ends it.
 
-Owns what counts against a quota: what a model read without having it in its cache, and what it wrote, in chats, for
+Days of the ledger are those of TIME_ZONE; beside them stand the days of a person's own quota (`own_days`). Owns what counts against a quota: what a model read without having it in its cache, and what it wrote, in chats, for
 programs and in temporary chats. Titles are entered and cost nothing. Knows no generation; called by the chat alone.
 """
 
@@ -14,6 +14,8 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from chatsite.accounts.models import ApiKey
+from chatsite.accounts.time_zones import zone_of_id
+from chatsite.usage import own_days
 from chatsite.usage.calendar import day_of
 
 CHARGED_SOURCES = frozenset({"chat", "api", "temporary"})
@@ -71,6 +73,9 @@ def add(entry: Entry) -> None:
     key = (entry.user_id, day_of(entry.ended_at), entry.model, entry.source, entry.api_key_id)
     with connection.cursor() as cursor:
         cursor.execute(_ADD, [*key, *sums])
+    if entry.charged_tokens:
+        day = own_days.day_at(entry.user_id, entry.ended_at, zone_of_id(entry.user_id))
+        own_days.add(entry.user_id, day, entry.charged_tokens)
 
 
 def let_go_of_key(sender: Any, instance: ApiKey, **kwargs: Any) -> None:

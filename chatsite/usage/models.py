@@ -1,6 +1,6 @@
 """What people have used: sums that outlive the conversations they came from. No text, no ids of answers.
 
-Quotas, the page of one's own usage and the analytics of staff all read these rows, so that they never disagree.
+Quotas of groups, the page of one's own usage and the analytics of staff all read these rows, so that they never disagree.
 """
 
 from __future__ import annotations
@@ -40,3 +40,25 @@ class UsageDay(models.Model):
 
     def __str__(self) -> str:
         return f"{self.user_id} {self.day} {self.model}"
+
+
+class OwnDay(models.Model):
+    """What one person's answers cost on one day of theirs: the sums that their own quota goes by.
+
+    Days follow the person's time zone, but a day that has begun keeps its end whatever zone they choose meanwhile, and
+    none comes twice: see `own_days`.
+    """
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="own_days")
+    day = models.DateField()
+    begun_at = models.DateTimeField()
+    ends_at = models.DateTimeField()
+    charged_tokens = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        ordering = ("-day",)
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=("user", "day"), name="one_row_of_own_day")]
+
+    def __str__(self) -> str:
+        return f"{self.user_id} {self.day}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from django.contrib.auth.models import Group
 from django.db import connection
@@ -18,8 +18,10 @@ from django.utils import timezone
 from prometheus_client import CollectorRegistry, Counter
 
 from chatsite.accounts.models import User
+from chatsite.accounts.time_zones import zone_of
 from chatsite.rules.effective import Pool, Quotas, quotas_of
-from chatsite.usage.calendar import Scope, Window, seconds_until, window
+from chatsite.usage import own_days
+from chatsite.usage.calendar import Scope, Window, month_of, seconds_until, window
 
 HELD_SECONDS = 10  # where only answers under way are in the way, their end may make room at any moment
 LOW_PERCENT = 10
@@ -32,15 +34,17 @@ REFUSED = Counter(
 _OWN = 0  # in place of a group's id
 _SUMS = """
 WITH member (purse, user_id) AS (
-    SELECT 0, %(user)s
-    UNION ALL
     SELECT group_id, user_id FROM accounts_user_groups WHERE group_id = ANY(%(groups)s)
 ), used AS (
     SELECT purse, sum(charged_tokens) FILTER (WHERE day = %(today)s) AS today, sum(charged_tokens) AS this_month
     FROM member JOIN usage_usageday USING (user_id) WHERE day >= %(month)s GROUP BY purse
+    UNION ALL
+    SELECT 0, sum(charged_tokens) FILTER (WHERE day = %(own_day)s), sum(charged_tokens)
+    FROM usage_ownday WHERE user_id = %(user)s AND day >= %(own_month)s
 ), held AS (
     SELECT purse, sum(reserved_tokens) AS tokens
-    FROM member JOIN chat_generation USING (user_id) WHERE status = 'active' GROUP BY purse
+    FROM (SELECT purse, user_id FROM member UNION ALL SELECT 0, %(user)s) AS everybody
+    JOIN chat_generation USING (user_id) WHERE status = 'active' GROUP BY purse
 )
 SELECT purse, coalesce(today, 0), coalesce(this_month, 0), coalesce(tokens, 0)
 FROM used FULL JOIN held USING (purse)
@@ -162,18 +166,29 @@ def running_low(user: User) -> Balance | None:
 
 
 def _balances(user: User, quotas: Quotas, now: datetime.datetime) -> Sequence[Balance]:
-    """Own day and month first, then those of each pool."""
-    day, month = window(Scope.DAY, now), window(Scope.MONTH, now)
+    """Own day and month first, by the person's days; then those of each pool, by the site's."""
+    zone = zone_of(user)
+    own = own_days.day_at(user.pk, now, zone)
+    own_day = Window(Scope.DAY, own.day, own.ends_at.astimezone(zone))
+    own_month = month_of(own.day, zone)
+    day, month = (_shown(window(scope, now), zone) for scope in (Scope.DAY, Scope.MONTH))
     with connection.cursor() as cursor:
         groups = [pool.group_id for pool in quotas.pools]
-        cursor.execute(_SUMS, {"user": user.pk, "groups": groups, "today": day.first_day, "month": month.first_day})
+        days = {"today": day.first_day, "month": month.first_day}
+        own_ones = {"own_day": own_day.first_day, "own_month": own_month.first_day}
+        cursor.execute(_SUMS, {"user": user.pk, "groups": groups, **days, **own_ones})
         sums = {purse: tuple(map(int, tokens)) for purse, *tokens in cursor.fetchall()}
 
     def both(purse: int, per_day: int | None, per_month: int | None, pool: Pool | None = None) -> Iterable[Balance]:
         today, this_month, held = sums.get(purse, (0, 0, 0))
-        yield Balance(day, per_day, today, held, pool)
-        yield Balance(month, per_month, this_month, held, pool)
+        yield Balance(day if pool else own_day, per_day, today, held, pool)
+        yield Balance(month if pool else own_month, per_month, this_month, held, pool)
 
-    own = both(_OWN, quotas.tokens_per_day, quotas.tokens_per_month)
+    mine = both(_OWN, quotas.tokens_per_day, quotas.tokens_per_month)
     pools = (both(p.group_id, p.tokens_per_day, p.tokens_per_month, p) for p in quotas.pools)
-    return [*own, *(balance for pair in pools for balance in pair)]
+    return [*mine, *(balance for pair in pools for balance in pair)]
+
+
+def _shown(window: Window, zone: datetime.tzinfo) -> Window:
+    """With its end as its reader's clock has it."""
+    return replace(window, resets_at=window.resets_at.astimezone(zone))

@@ -9,6 +9,7 @@ for (const name of ["localStorage", "sessionStorage"]) {
 document.documentElement.dataset.theme = localStorage.theme || "system";
 document.documentElement.classList.toggle("no-starters", localStorage.starters === "off");
 document.documentElement.classList.add("js");
+document.cookie = `zone=${Intl.DateTimeFormat().resolvedOptions().timeZone};path=/;max-age=31536000;samesite=lax`;
 // What is entered before the other scripts are here goes as the plain form it is.
 addEventListener("keydown", (event) => {
   const { target, key } = event;

@@ -212,13 +212,13 @@ def test_no_message_is_refused_for_the_sake_of_the_index(alice: User, conversati
     ],
 )
 def test_marks_stand_in_escaped_text(text: str, words: tuple[str, ...], shown: str) -> None:
-    marker = Marker([(words, False)])
+    marker = Marker([(words, False, "")])
     assert marker.whole(text) == shown
     assert marker.around(text) == shown
 
 
 def test_snippet_of_a_long_text_is_the_stretch_around_the_word() -> None:
-    snippet = Marker([(("needle",), False)]).around("hay " * 9_000 + "the Needle " + "hay " * 9_000)
+    snippet = Marker([(("needle",), False, "")]).around("hay " * 9_000 + "the Needle " + "hay " * 9_000)
     assert "<mark>Needle</mark>" in snippet and snippet.startswith("…") and snippet.endswith("…") and len(snippet) < 220
 
 

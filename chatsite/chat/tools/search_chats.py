@@ -10,6 +10,7 @@ import msgspec
 from django.utils.translation import gettext_lazy as _
 
 from chatsite.accounts.models import User
+from chatsite.accounts.time_zones import zone_of
 from chatsite.chat import search
 from chatsite.chat.tools.tool import Tool, ToolFailed
 
@@ -27,8 +28,9 @@ def run(user: User, arguments: Arguments) -> str:
     if not found.has_words:
         raise ToolFailed("The query has no word to look for.")
     lines = []
+    zone = zone_of(user)
     for hit in found.hits[:MAX_HITS]:
-        day = (hit.message or hit.conversation).created_at.date().isoformat()
+        day = (hit.message or hit.conversation).created_at.astimezone(zone).date().isoformat()
         lines.append(f"{day} · {_plain(hit.title)}: {_plain(hit.snippet)}".rstrip(": "))
     return "\n\n".join(lines) or "Nothing was found."
 

@@ -10,16 +10,17 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from chatsite.accounts.models import User
+from chatsite.accounts.time_zones import zone_of
 from chatsite.chat.tools.tool import Tool, ToolFailed
 
 
 class Arguments(msgspec.Struct):
-    zone: Annotated[str, msgspec.Meta(description="IANA time zone such as Europe/Berlin; empty: the site's")] = ""
+    zone: Annotated[str, msgspec.Meta(description="IANA time zone such as Europe/Berlin; empty: the user's")] = ""
 
 
 def run(user: User, arguments: Arguments) -> str:
     """Date, weekday, time and distance from UTC. Raises ToolFailed where there is no such zone."""
-    zone = timezone.get_default_timezone()
+    zone = zone_of(user)
     if wanted := arguments.zone.strip():
         try:
             zone = zoneinfo.ZoneInfo(wanted)
