@@ -42,7 +42,7 @@ def time_zone(request: HttpRequest) -> HttpResponse:
         messages.success(request, _("Your time zone is saved."))
         return redirect("accounts:time_zone")
     context = {
-        "zones": sorted(name for name in time_zones.names() if "/" in name and not name.startswith("Etc/")) + ["UTC"],
+        "zones": [*sorted(name for name in time_zones.names() if "/" in name and not name.startswith("Etc/")), "UTC"],
         "chosen": time_zones.known(user.time_zone),
         "refused": wanted[:60],
         "now": timezone.now(),

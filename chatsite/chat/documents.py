@@ -1,7 +1,7 @@
 """An uploaded file -> its text, and that text -> the part of a prompt the model reads. No database, no HTTP.
 
-Text is recognised by its bytes, never by its name (`encoding`). A PDF is read by a process of its own with limits (`pdf_text`).
-Blocking: called by `attachments` on a thread, and by `dispatch`.
+Text is recognised by its bytes, never by its name (`encoding`). A PDF is read by a process of its own with limits
+(`pdf_text`). Blocking: called by `attachments` on a thread, and by `dispatch`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from chatsite.chat import encoding
 from chatsite.chat.encoding import Reading
 from chatsite.chat.errors import SendRefused
 from chatsite.chat.models import FILE_NAME_CHARS
+from chatsite.chat.pdf_text import MAX_MEMORY_BYTES
 from chatsite.chat.text import clean, clean_typed
 from chatsite.usage.words import grouped
 
@@ -130,7 +131,9 @@ def _pdf_text(name: str, data: bytes) -> str:
         # -I: nothing but the library is importable there, whatever the folder or the environment hold.
         command = [sys.executable, "-I", str(PDF_PROGRAM), *map(str, limits)]
         done = subprocess.run(command, input=data, capture_output=True, timeout=site.max_pdf_seconds, check=False)
-        found = json.loads(done.stdout) if done.returncode == 0 else {"error": "damaged"}
+        # By a signal: the kernel has ended it, for its time was up.
+        failed = {"error": "slow" if done.returncode < 0 else "damaged"}
+        found = json.loads(done.stdout) if done.returncode == 0 else failed
     except subprocess.TimeoutExpired:
         found = {"error": "slow"}
     finally:
@@ -145,6 +148,7 @@ def _pdf_text(name: str, data: bytes) -> str:
 def _pdf_refusal(name: str, error: str) -> FileRefused:
     site = settings.SMOLFLEET
     words = {"name": name, "pages": site.max_pdf_pages, "seconds": site.max_pdf_seconds}
+    words["memory"] = MAX_MEMORY_BYTES // 1_048_576
     match error:
         case "encrypted":
             return FileRefused(_("“%(name)s” is locked with a password.") % words)
@@ -152,6 +156,8 @@ def _pdf_refusal(name: str, error: str) -> FileRefused:
             return FileRefused(_("“%(name)s” has more than %(pages)d pages.") % words, http_status=413)
         case "chars":
             return _too_long(name)
+        case "memory":
+            return FileRefused(_("“%(name)s” takes more than %(memory)d MB of memory to read.") % words)
         case "slow":
             return FileRefused(_("“%(name)s” could not be read within %(seconds)d seconds.") % words)
     return FileRefused(_("“%(name)s” is damaged, or no PDF that can be read here.") % words)

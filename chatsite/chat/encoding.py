@@ -191,7 +191,7 @@ def _guessed(data: bytes) -> Reading:
 
 
 def _may_be_utf16(data: bytes) -> bool:
-    """Whether zeros, of spaces and ends of lines, stand in one half alone; else control characters are what they seem."""
+    """Whether zeros, of spaces and line ends, stand in one half alone; else control characters are what they seem."""
     return len(data) % 2 == 0 and not (data[::2].count(0) and data[1::2].count(0))
 
 

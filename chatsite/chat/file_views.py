@@ -40,7 +40,7 @@ def remove(request: page.ChatRequest, attachment_id: uuid.UUID) -> HttpResponse:
 @require_POST
 @page.signed_in
 def read_again(request: page.ChatRequest, attachment_id: uuid.UUID) -> HttpResponse:
-    """Read a draft in the encoding that was chosen on its chip; the field's name has its id, for others stand beside."""
+    """Read a draft in the encoding chosen on its chip; the field's name has its id, for others stand beside."""
     refusal: documents.FileRefused | None = None
     row = attachments.draft_of(request.user, attachment_id)
     try:

@@ -3,7 +3,8 @@
 charset-normalizer says which encodings are possible and how much of a mess each would be. It was made for whole pages;
 of a short file it often finds several equally good, and names the first by the alphabet. So each is also read and
 judged by what people write in it: everyday letters and signs, the commonest characters of Chinese, Japanese and
-Korean, words in one script, capitals at their beginnings. Pure, bounded by the size of the sample. Called by `encoding`.
+Korean, words in one script, capitals at their beginnings. Pure, bounded by the size of the sample. Called by
+`encoding`.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def _letters(small: str, signs: str = _SIGNS) -> Callable[[str], bool]:
 
 
 def _rows(codec: str, *rows: tuple[int, int]) -> Callable[[str], bool]:
-    """Characters whose first byte lies in these rows of a table: the signs, and the level of characters in daily use."""
+    """Characters whose first byte lies in these rows of a table: signs, and the level of what is in daily use."""
 
     def is_everyday(char: str) -> bool:
         try:

@@ -2,7 +2,7 @@
 
 Files come from anybody, and a PDF can be made to unpack to any size or to be read for ever: so this process may take so
 much memory and so much time, and then the kernel ends it. Imports nothing of the site. Arguments: pages, characters and
-seconds at most. The answer has `text`, or `error`: encrypted | pages (with `num_pages`) | chars | damaged.
+seconds at most. The answer has `text`, or `error`: encrypted | pages (with `num_pages`) | chars | memory | damaged.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ def main() -> None:
     logging.disable()  # what it says of a file quotes the file
     try:
         found = text_of(sys.stdin.buffer.read(), max_pages, max_chars)
+    except MemoryError:
+        found = {"error": "memory"}
     except Exception:  # noqa: BLE001  # the edge of this process; a broken file raises anything
         found = {"error": "damaged"}
     sys.stdout.write(json.dumps(found))

@@ -126,7 +126,7 @@ def why(error: Exception) -> str:
 
 
 class _Bounded:
-    """A zip file whose list of names is refused where reading it would take long: a million names fit into few bytes."""
+    """A zip file whose list of names is refused where reading it would take long: names cost few bytes each."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

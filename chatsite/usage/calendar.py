@@ -53,6 +53,7 @@ def seconds_until(moment: datetime.datetime, now: datetime.datetime) -> int:
 
 
 def begin_of(day: datetime.date, zone: datetime.tzinfo | None = None) -> datetime.datetime:
-    """Its first moment, in TIME_ZONE where no zone is named. Where the clocks skip midnight that is when they do, and it shows as 01:00."""
+    """Its first moment, in TIME_ZONE where no zone is named. Where the clocks skip midnight that is when they do, and
+    it shows as 01:00."""
     zone = zone or timezone.get_default_timezone()
     return datetime.datetime.combine(day, datetime.time.min, zone).astimezone(datetime.UTC).astimezone(zone)

@@ -1,6 +1,7 @@
 """Writing the ledger: each answer is added to the sums of its day once, in the transaction that ends it.
 
-Days of the ledger are those of TIME_ZONE; beside them stand the days of a person's own quota (`own_days`). Owns what counts against a quota: what a model read without having it in its cache, and what it wrote, in chats, for
+Days of the ledger are those of TIME_ZONE; beside them stand the days of a person's own quota (`own_days`). Owns what
+counts against a quota: what a model read without having it in its cache, and what it wrote, in chats, for
 programs and in temporary chats. Titles are entered and cost nothing. Knows no generation; called by the chat alone.
 """
 

@@ -1,6 +1,7 @@
 """What people have used: sums that outlive the conversations they came from. No text, no ids of answers.
 
-Quotas of groups, the page of one's own usage and the analytics of staff all read these rows, so that they never disagree.
+Quotas of groups, the page of one's own usage and the analytics of staff all read the days of the ledger, so that they
+never disagree; the quota of one person goes by days of their own.
 """
 
 from __future__ import annotations

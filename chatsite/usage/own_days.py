@@ -1,8 +1,8 @@
 """The day of a person's own quota: in their time zone, and so that no change of the zone brings tokens twice.
 
 A day begins with the first answer that ends in it, and its end is fixed then. Only when it is over is the zone asked
-again. Days go forward alone: who moves west has a longer day, who moves east the next one sooner. Choosing one zone after
-another brings at most what a journey around the world would. Called by `ledger` and `quotas`.
+again. Days go forward alone: who moves west has a longer day, who moves east the next one sooner. Choosing one zone
+after another brings at most what a journey around the world would. Called by `ledger` and `quotas`.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ BEGIN
             SELECT m[1] FROM regexp_matches(signed, '(' || emoji || ')', 'g') m
             UNION ALL
             SELECT m[1]
-            FROM regexp_matches(signed, '(?:^|\s)([-.+#$%^&=@|~/_\\<>:;!?*()\u00a2-\u00a7\u00b0\u00b1\u20a0-\u20cf]{1,4})(?=\s|$)', 'g') m
+            FROM regexp_matches(signed, '(?:^|\s)(?![.!?]+(?:\s|$))([-.+#$%^&=@|~/_\\<>:;!?*()\u00a2-\u00a7\u00b0\u00b1\u20a0-\u20cf]{1,4})(?=\s|$)', 'g') m
         ) AS every LIMIT 16000
     ) AS few;
     RETURN coalesce(found, '{}');

@@ -1,5 +1,6 @@
-"""ChatGPT's data export: `conversations.json`, or several numbered ones; the messages of each are a mapping from id to
-node. A canvas is written by a call of a tool and stands beside the chat there; here it is a block of code in the answer.
+"""ChatGPT's data export: `conversations.json`, or several numbered ones; messages are a mapping from id to node.
+
+A canvas is written by a call of a tool and stands beside the chat there; here it is a block of code in the answer.
 """
 
 from __future__ import annotations

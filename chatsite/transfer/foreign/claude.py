@@ -1,7 +1,7 @@
-"""claude.ai's data export: `conversations.json`, a list; messages in a flat list, linked to their parents in newer ones.
+"""claude.ai's data export: `conversations.json`, a list; messages in a flat list, in newer ones linked to parents.
 
-The text of a pasted file lies in the export, and comes along as a file. `users.json`, `projects.json` and `memories.json`
-beside it hold no conversation.
+The text of a pasted file lies in the export, and comes along as a file. `users.json`, `projects.json` and
+`memories.json` beside it hold no conversation.
 """
 
 from __future__ import annotations

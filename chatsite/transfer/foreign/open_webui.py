@@ -107,7 +107,7 @@ def _node(key: str, written: Written, notes: Notes) -> Node:
 
 
 def _without_details(content: str, notes: Notes) -> tuple[str, str]:
-    """The text alone, and what was thought before it. Each end is looked for once: a text may begin many that have none."""
+    """The text alone, and what was thought before it. Ends are looked for once: a text may begin many without one."""
     if '<details type="' not in content:
         return content, ""
     texts: list[str] = []
