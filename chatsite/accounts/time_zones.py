@@ -8,15 +8,18 @@ Requests run in it; streams and background work ask for `zone_of`. Called by all
 from __future__ import annotations
 
 import functools
+import uuid
 import zoneinfo
 from collections.abc import Callable
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 from django.utils import timezone
 
 from chatsite.accounts.models import ZONE_CHARS, User
 
 COOKIE = "zone"
+FOR_ALL = ("/sw.js", "/offline/", "/manifest.webmanifest", "/favicon.ico")  # nobody looks who asks: see `installing`
 
 
 @functools.cache
@@ -40,7 +43,7 @@ def zone_of(user: User) -> zoneinfo.ZoneInfo:
     return zoneinfo.ZoneInfo(name) if name else _site_zone()
 
 
-def zone_of_id(user_id: object) -> zoneinfo.ZoneInfo:
+def zone_of_id(user_id: uuid.UUID) -> zoneinfo.ZoneInfo:
     """The same, of a person whose row is not at hand."""
     user = User.objects.filter(pk=user_id).only("time_zone", "browser_time_zone").first()
     return zone_of(user) if user else _site_zone()
@@ -65,7 +68,8 @@ class TimeZoneMiddleware:
 
 def _of_request(request: HttpRequest) -> zoneinfo.ZoneInfo:
     told = known(request.COOKIES.get(COOKIE, ""))
-    user = request.user
+    is_personal = settings.SESSION_COOKIE_NAME in request.COOKIES and not request.path_info.startswith(FOR_ALL)
+    user = request.user if is_personal else None
     if not isinstance(user, User):
         return zoneinfo.ZoneInfo(told) if told else _site_zone()
     if told and told != user.browser_time_zone:

@@ -58,7 +58,7 @@ def files(file: IO[bytes]) -> Iterator[tuple[str, bytes]]:
         return
     bytes_left = settings.SMOLFLEET.max_import_bytes
     try:
-        with zipfile.ZipFile(_Bounded(file)) as archive:  # type: ignore[arg-type]  # reads, seeks and tells
+        with zipfile.ZipFile(_Bounded(file)) as archive:
             for info in filter(_is_wanted, archive.infolist()):
                 data = bytearray()
                 with archive.open(info) as entry:  # what the directory says of sizes is only a claim

@@ -38,6 +38,7 @@ def mine(request: HttpRequest) -> HttpResponse:
     user = cast(User, request.user)
     found = summary.of(user, day_of(timezone.now()))
     standing = quotas.standing(user)
+    site_zone = timezone.get_default_timezone_name()
     context: dict[str, Any] = {
         "own": (standing.day, standing.month),
         "pools": standing.pools,
@@ -54,6 +55,7 @@ def mine(request: HttpRequest) -> HttpResponse:
         "heat": found.heat,
         "drawing": drawing.drawn(found.heat),
         "has_used": UsageDay.objects.filter(user=user).exists(),
+        "other_zone": site_zone if site_zone != timezone.get_current_timezone_name() else "",
         "num_conversations": user.conversations.count(),
     }
     return render(request, "usage/mine.html", context)

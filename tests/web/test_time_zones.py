@@ -204,6 +204,19 @@ def test_an_answer_that_was_recorded_late_counts_on_its_own_day(person: User, no
     assert (standing.day.used, standing.month.used) == (5, 21)
 
 
+def test_what_is_the_same_for_everybody_looks_at_nobodys_session(owner: Client) -> None:
+    owner.cookies[time_zones.COOKIE] = FAR_EAST
+    for address in ("/sw.js", "/offline/", "/manifest.webmanifest"):
+        assert "Cookie" not in owner.get(address).get("Vary", "")
+
+
+def test_the_page_of_ones_usage_says_which_days_are_the_sites(owner: Client, alice: User) -> None:
+    spend(alice, 5)
+    assert "Days and months of this list" not in owner.get("/account/usage/").content.decode()
+    owner.cookies[time_zones.COOKIE] = FAR_EAST
+    assert "Days and months of this list are in UTC" in owner.get("/account/usage/").content.decode()
+
+
 def test_every_page_tells_the_browsers_zone() -> None:
     from django.contrib.staticfiles import finders
 
