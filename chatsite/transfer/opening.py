@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import math
 import re
 import zipfile
 from collections.abc import Iterator
@@ -26,9 +27,22 @@ READ_BYTES = 1 << 20
 MAX_DIRECTORY_BYTES = 8 << 20  # of a zip: its list of names, which is read as one
 BYTES_PER_BRACKET = 32  # of the largest file: a real one has hundreds, and each costs far more memory than on paper
 BYTES_PER_COMMA = 10
+MAX_DIGITS = 18  # of a whole number, as many as 64 bits hold
 
 _GAP = re.compile(r"[ \t\r\n]*")
-_decoder = json.JSONDecoder()
+
+
+def _number(text: str) -> float | None:
+    """None for what is too large for a number: whoever wants one there says so, of that conversation alone."""
+    found = float(text)
+    return found if math.isfinite(found) else None
+
+
+def _whole_number(text: str) -> int | float | None:
+    return int(text) if len(text) <= MAX_DIGITS else _number(text)
+
+
+_decoder = json.JSONDecoder(parse_float=_number, parse_int=_whole_number, parse_constant=lambda _name: None)
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ def _long_text() -> bytes:
 @pytest.mark.parametrize("make", [_nested, _wide_tree, _long_text])
 def test_a_hostile_pdf_ends_with_a_sentence(make: Callable[[], bytes], site: Callable[..., None]) -> None:
     site(max_pdf_seconds=5)
-    with pytest.raises(FileRefused, match="5 seconds|damaged|MB of memory|characters of text|no text in it"):
+    with pytest.raises(FileRefused, match=r"5 seconds|damaged|MB of memory|characters of text|no text in it"):
         documents.read("a.pdf", make())
 
 
@@ -89,7 +89,7 @@ def test_a_pdf_that_needs_too_much_memory_is_told_so(
     program = documents.Path(str(tmp_path)) / "pdf_text.py"
     program.write_text(greedy, encoding="utf-8")
     monkeypatch.setattr(documents, "PDF_PROGRAM", program)
-    with pytest.raises(FileRefused, match="“a.pdf” takes more than 1024 MB of memory"):
+    with pytest.raises(FileRefused, match=r"“a\.pdf” takes more than 1024 MB of memory"):
         documents.read("a.pdf", pdf("x"))
 
 

@@ -145,16 +145,19 @@ def test_a_zip_that_unpacks_without_end_stops_at_the_cap(site: Callable[..., Non
     bomb = _zip({"a.json": b" " * 50_000_000})
     many = _zip({f"{n}.json": b" " * 500_000 for n in range(20)})
     overlapping = many.replace(b"7.json", b"8.json")  # two names for one place
+
+    def refuse(data: bytes) -> None:
+        with pytest.raises(ImportRefused, match=r"larger than 1\.91 MB|damaged"):
+            _opened(data)
+
     for data in (bomb, many, overlapping):
         assert len(data) < 100_000
-        with pytest.raises(ImportRefused, match="larger than 1.91 MB|damaged"):
-            _opened(data)
-    assert cpu_seconds(lambda: pytest.raises(ImportRefused, _opened, bomb)) < 0.5
+        assert cpu_seconds(lambda data=data: refuse(data)) < 0.5  # type: ignore[misc]
 
 
 def test_zips_in_zips_are_no_conversations() -> None:
     data = b"[]"
-    for depth in range(20):
+    for _depth in range(20):
         data = _zip({"inner.json": data, "inner.zip": data})
     assert _opened(data) < len(data)
     with pytest.raises(opening.Broken):

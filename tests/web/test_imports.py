@@ -112,6 +112,17 @@ def test_faults_of_every_kind_cost_their_own_conversation_alone(alice: User, sit
     ]
 
 
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "9" * 400, "9" * 5_000])
+def test_a_number_that_is_none_costs_at_most_its_own_conversation(alice: User, number: str) -> None:
+    text = json.dumps(chats("One", "Two"))
+    text = text.replace('"create_time": 1700000004.25', f'"create_time": {number}', 1)
+    call = f'{{"id": "c", "name": "time", "seconds": {number}}}'
+    mine = ours(role="assistant", content="x").decode().replace('"role"', f'"calls": [{call}], "role"')
+    summary = brought_in(alice, f"[{mine}, {text[1:]}".encode())
+    assert summary.num_new == 2
+    assert summary.complaints()[0].startswith("conversation 1: Expected `float`, got `null`")
+
+
 def test_a_file_that_was_cut_gives_what_is_whole(alice: User) -> None:
     data = json.dumps(chats("One", "Two", "Three")).encode()
     summary = brought_in(alice, data[: int(len(data) * 0.8)])
