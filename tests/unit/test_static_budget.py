@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted([*ROOT.glob("static/**/*.js"), *ROOT.glob("templates/**/*.js")])
-MAX_BYTES = 40_000
+MAX_BYTES = 41_500
 MAX_LINE_CHARS = 160  # the sum is not to be kept by squeezing
 
 
