@@ -158,6 +158,7 @@ CACHES = {
         "BACKEND": "chatsite.cache.RedisOrOwnMemory",
         "LOCATION": REDIS_URL,
         "KEY_PREFIX": "{smolfleet}:cache",
+        "VERSION": 2,  # of their form; processes of both sides of a change never read each other's
         "OPTIONS": {"socket_connect_timeout": 0.5, "socket_timeout": 0.5, "retry": Retry(NoBackoff(), 0)},
     }
 }

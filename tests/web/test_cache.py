@@ -1,9 +1,13 @@
-"""The cache goes on counting while Redis is away: allauth's limits on signing in are neither lifted nor a lock-out."""
+"""The cache goes on counting while Redis is away: the limits of signing in are neither lifted nor a lock-out. What others
+write into Redis in its place is neither run nor believed."""
 
 from __future__ import annotations
 
+import datetime
+import pickle
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +17,8 @@ from django.test import Client
 
 from chatsite import cache as cache_module
 from chatsite.cache import RedisOrOwnMemory
+from tests.totp import code
+from tests.web import enrolling
 
 FAST = {"OPTIONS": {"socket_connect_timeout": 0.5, "socket_timeout": 0.5}, "KEY_PREFIX": "{smolfleet}:cache"}
 
@@ -77,3 +83,113 @@ def test_signing_in_is_limited_and_possible_without_redis(
     django_user_model.objects.create_user("bea", password="right horse battery")
     client.post("/accounts/login/", {"login": "bea", "password": "right horse battery"})
     assert "sessionid" in client.cookies
+
+
+# -- what others write into Redis
+
+
+class Deed:
+    """Pickled, it makes a folder wherever it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = marker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.mkdir, (self._marker,))
+
+
+@pytest.mark.parametrize("value", [0, -7, 2**60, True, "y", "12", 1.5, [1.0, 2.5], {"a": [None, "ü"]}, [], None])
+def test_what_is_kept_comes_back_as_it_was(cache: RedisOrOwnMemory, value: Any) -> None:
+    cache.set("a", value, timeout=30)
+    assert cache.get("a") == value
+    assert type(cache.get("a")) is type(value)
+    assert cache.get_many(["a"]) == {"a": value}
+
+
+@pytest.mark.parametrize("value", [(1, 2), {1: 2}, datetime.datetime(2026, 1, 1), b"bytes", {1, 2}, float("nan")])
+def test_what_would_come_back_as_something_else_is_refused(cache: RedisOrOwnMemory, value: Any) -> None:
+    with pytest.raises(TypeError):
+        cache.set("a", value, timeout=30)
+
+
+def test_integers_are_counted_by_redis_itself(cache: RedisOrOwnMemory, redis: redis_py.Redis) -> None:
+    cache.set("count", 4, timeout=30)
+    assert cache.incr("count", 2) == 6
+    assert redis.get("{smolfleet}:cache:1:count") == b"6"
+    cache.set("text", "x", timeout=30)
+    with pytest.raises(ValueError, match="holds no number"):
+        cache.incr("text")
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [b"", b"\x80\x05}\x94.", b'["not signed"]', b"WyJhIl0:c2lnbmF0dXJl", b"\xff\xfe", b"9" * 5000, b"x" * 1_000_000],
+    ids=["empty", "pickle", "json", "forged", "not text", "long integer", "long"],
+)
+def test_a_value_that_is_not_ours_counts_as_absent(
+    cache: RedisOrOwnMemory, redis: redis_py.Redis, planted: bytes
+) -> None:
+    redis.set("{smolfleet}:cache:1:a", planted)
+    assert cache.get("a") is None
+    assert cache.get("a", [1.0]) == [1.0]
+    assert cache.get_many(["a"]) == {}
+    assert not cache.has_key("a")
+    assert cache.add("a", True, timeout=30) is True  # else it would be a lock for ever
+    assert cache.add("a", True, timeout=30) is False
+    assert cache.get("a") is True
+
+
+def test_an_integer_is_not_taken_for_a_list(cache: RedisOrOwnMemory, redis: redis_py.Redis) -> None:
+    redis.set("{smolfleet}:cache:1:history", b"5")
+    assert cache.get("history", []) == []
+
+
+def test_values_that_are_not_ours_are_told_once(
+    cache: RedisOrOwnMemory, redis: redis_py.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(cache_module.SignedJson, "_told_at", float("-inf"))
+    monkeypatch.setattr(cache_module.log, "warning", lambda event, **_: told.append(event))
+    redis.mset({f"{{smolfleet}}:cache:1:{name}": b"planted" for name in "abc"})
+    assert [cache.get(name) for name in "abc"] == [None] * 3
+    assert len(told) == 1
+
+
+def test_clearing_the_cache_leaves_the_answers_under_way(cache: RedisOrOwnMemory, redis: redis_py.Redis) -> None:
+    cache.set("a", 1)
+    redis.set("{smolfleet}:gen:1", "an answer")
+    cache.clear()
+    assert redis.keys() == [b"{smolfleet}:gen:1"]
+
+
+@pytest.mark.django_db
+def test_nothing_planted_in_redis_is_run_by_signing_in_and_what_belongs_to_it(
+    redis: redis_py.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ann: Any, settings: LazySettings
+) -> None:
+    """The walk is gone twice: to learn which keys it uses, and with a deed under each of them."""
+    names: set[str] = set()
+    make_key = RedisOrOwnMemory.make_and_validate_key
+
+    def noted(self: RedisOrOwnMemory, key: str, version: int | None = None) -> str:
+        names.update((make_key(self, key, version=version), make_key(self, key, version=1)))
+        return make_key(self, key, version=version)
+
+    def walk() -> None:
+        client = Client()
+        wrong = client.post("/accounts/login/", {"login": "ann", "password": "wrong"})
+        assert wrong.status_code == 200
+        assert enrolling.sign_in(client).status_code == 302
+        assert client.post("/accounts/2fa/authenticate/", {"code": code(enrolling.SECRET)})["Location"] == "/"
+        assert client.post("/accounts/reauthenticate/", {"password": enrolling.PASSWORD}).status_code == 302
+        assert Client().post("/accounts/signup/", {"username": "", "email": "no"}).status_code == 200
+        assert Client().post("/accounts/password/reset/", {"email": "ann@example.org"}).status_code == 302
+
+    enrolling.enrol(ann)
+    monkeypatch.setattr(RedisOrOwnMemory, "make_and_validate_key", noted)
+    walk()
+    assert len(names) > 10
+    marker = tmp_path / "run"
+    redis.flushall()
+    redis.mset(dict.fromkeys(names, pickle.dumps(Deed(marker))))
+    walk()
+    assert not marker.exists()
