@@ -24,7 +24,7 @@ DRAFTS_SECONDS = 3_600.0
 RETENTION_SECONDS = 3_600.0
 HEARTBEAT_TASK = "ops.heartbeat"
 
-app = configure(Celery("smolfleet-site"), settings.INFERENCE)
+app = configure(Celery("smolfleet-site"), settings.INFERENCE, "site")
 app.conf.update(
     task_default_queue=SITE_QUEUE,
     beat_scheduler="celery.beat:Scheduler",  # seconds apart: nothing worth a file that a killed beat may leave broken

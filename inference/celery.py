@@ -25,12 +25,21 @@ SITE_QUEUE = "site"
 PUBLISH_RETRY_POLICY = {"max_retries": 1, "interval_start": 0.0, "interval_step": 0.1, "interval_max": 0.1}
 
 
-def configure(app: Celery, config: InferenceConfig) -> Celery:
-    """Set on `app` all that workers and site have in common. Returns `app`."""
+def unacked_key(side: str) -> str:
+    """How the keys begin in which that side keeps what it has taken off its queues and not yet begun."""
+    return f"unacked.{side}"
+
+
+def configure(app: Celery, config: InferenceConfig, side: str = "generate") -> Celery:
+    """Set on `app` all that workers and site have in common. `side`: whose it is, `generate` or `site`; what one has
+    taken the other need not reach. Returns `app`."""
     app.conf.update(
         broker_url=config.redis_url,
         broker_transport_options={
             "global_keyprefix": keys.CELERY_PREFIX,
+            "unacked_key": unacked_key(side),
+            "unacked_index_key": f"{unacked_key(side)}.index",
+            "unacked_mutex_key": f"{unacked_key(side)}.mutex",
             "socket_connect_timeout": CONNECT_SECONDS,
             "socket_timeout": ANSWER_SECONDS,
             "socket_keepalive": True,
@@ -49,6 +58,7 @@ def configure(app: Celery, config: InferenceConfig) -> Celery:
         task_publish_retry_policy=PUBLISH_RETRY_POLICY,
         task_serializer="json",
         accept_content=["json"],
+        result_accept_content=["json"],
         result_backend=None,
         task_ignore_result=True,
         task_store_errors_even_if_ignored=False,

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from chatsite.redis_acl import ROLES
+
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
@@ -77,7 +79,7 @@ def test_variables_of_our_services_are_ones_that_settings_know(name: str) -> Non
 
 def test_secrets_come_from_outside() -> None:
     text = (ROOT / "docker-compose.yml").read_text()
-    for name in ("POSTGRES_PASSWORD", "REDIS_PASSWORD", "SECRET_KEY"):
+    for name in ("POSTGRES_PASSWORD", *(f"REDIS_{role.upper()}_PASSWORD" for role in ROLES), "SECRET_KEY"):
         assert re.search(rf"{name}: \$\{{{name}:\?", text), name
         assert not re.search(rf"{name}:\s*[A-Za-z0-9]", text), name
 
@@ -87,6 +89,28 @@ def test_gpu_workers_get_no_database() -> None:
         assert "DATABASE_URL" not in SERVICES[name]["environment"]
 
 
-def test_volumes_are_declared() -> None:
+def test_volumes_are_declared_or_folders_that_are_here() -> None:
     used = {volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", ())}
-    assert used == set(COMPOSE["volumes"])
+    here = {source for source in used if source.startswith("./")}
+    assert used - here == set(COMPOSE["volumes"])
+    assert all((ROOT / source).is_dir() for source in here)
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [("prepare", "web"), ("web", "web"), ("site-worker", "site"), ("worker-cpu", "gpu"), ("worker-cuda", "gpu")],
+)
+def test_each_process_is_a_user_of_its_own_in_redis(name: str, role: str) -> None:
+    """And knows the password of no other."""
+    environment = SERVICES[name]["environment"]
+    variable = f"REDIS_{role.upper()}_PASSWORD"
+    assert environment["REDIS_URL"] == f"redis://{role}:${{{variable}:?set {variable}}}@redis:6379/0"
+    assert {found for found in re.findall(r"REDIS_\w+_PASSWORD", str(environment))} == {variable}
+
+
+def test_redis_starts_with_the_users_and_writes_to_its_volume_alone() -> None:
+    redis = SERVICES["redis"]
+    assert redis["command"][:2] == ["sh", "/etc/smolfleet/start.sh"]
+    assert redis["volumes"] == ["redis:/data", "./docker/redis:/etc/smolfleet:ro"]
+    assert (ROOT / "docker/redis/start.sh").is_file()
+    assert set(redis["environment"]) == {f"REDIS_{role.upper()}_PASSWORD" for role in ROLES}
