@@ -335,7 +335,7 @@ class AsyncInferenceClient:
 
     async def read(self, generation_id: UUID, after: int = 0) -> Log:
         """Raises EventsExpired when Redis does not know it, StoreUnavailable."""
-        with reaching():
+        with reaching(), event_log.expecting_a_log(generation_id):
             async with self._reading.pipeline(transaction=True) as pipeline:
                 event_log.queue_read(pipeline, generation_id, after)
                 mark, entries = await pipeline.execute()
@@ -343,10 +343,12 @@ class AsyncInferenceClient:
 
     async def workers(self) -> list[WorkerCard]:
         with reaching():
-            names = await self._reading.zrange(keys.WORKERS, 0, -1)
+            names = registry.names_of(await self._reading.zrange(keys.WORKERS, 0, registry.MAX_WORKERS - 1))
             if not names:
                 return []
-            return registry.cards_of(await self._reading.mget([keys.worker(name.decode()) for name in names]))
+            async with self._reading.pipeline(transaction=False) as pipeline:
+                registry.queue_cards(pipeline, names)
+                return registry.cards_of(names, await pipeline.execute(raise_on_error=False))
 
     async def models(self) -> list[ModelCard]:
         return registry.models_of(await self.workers())

@@ -78,6 +78,12 @@ class EventsExpired(InferenceError):
     code = "events_expired"
 
 
+class LogUnreadable(EventsExpired):
+    """What lies in its place no worker of ours writes. For readers it is gone; whoever records ends the answer."""
+
+    code = "log_unreadable"
+
+
 class TicketRefused(InferenceError):
     code = "ticket_refused"
 

@@ -7,7 +7,8 @@ append and finish, the site worker ends and records, anyone reads. Redis's own e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -19,7 +20,7 @@ import structlog
 from inference import keys
 from inference.config import InferenceConfig
 from inference.cost import cost
-from inference.errors import EventsExpired
+from inference.errors import EventsExpired, InvalidRequest, LogUnreadable
 from inference.log import Log
 from inference.protocol import Event, EventKind, Finish, FinishReason, Usage
 from inference.store import Scripts, active_ttl_ms
@@ -28,6 +29,7 @@ from inference.wire import decode, encode
 logger = structlog.get_logger(__name__)
 
 MAX_LOG_BYTES = 16 * 1024 * 1024  # of one generation; the longest context in one-token entries stays below it
+MAX_ENTRIES = 262_144  # of one that is read: `append` counts bytes, but a worker can reach the log without it
 
 
 @dataclass(frozen=True)
@@ -105,8 +107,9 @@ class EventLog:
 
         Raises:
             EventsExpired: Redis does not know the generation; ask the database.
+            LogUnreadable: what lies there is no log.
         """
-        with self._redis.pipeline(transaction=True) as pipeline:
+        with expecting_a_log(generation_id), self._redis.pipeline(transaction=True) as pipeline:
             queue_read(pipeline, generation_id, after)
             mark, entries = pipeline.execute()
         return log_of(generation_id, mark, entries)
@@ -115,7 +118,18 @@ class EventLog:
 def queue_read(pipeline: Any, generation_id: UUID, after: int) -> None:
     """Queue the two commands of a read; one MULTI, so that mark and entries belong together."""
     pipeline.hget(keys.generation(generation_id), "mark")
-    pipeline.xrange(keys.log(generation_id), min=f"{after + 1}-0")
+    pipeline.xrange(keys.log(generation_id), min=f"{after + 1}-0", count=MAX_ENTRIES + 1)
+
+
+@contextlib.contextmanager
+def expecting_a_log(generation_id: UUID) -> Iterator[None]:
+    """Turn Redis's word that another kind of value lies there into LogUnreadable."""
+    try:
+        yield
+    except redis.ResponseError as error:
+        if "WRONGTYPE" not in str(error):
+            raise
+        raise LogUnreadable(f"The log of generation {generation_id} is none.") from error
 
 
 def log_of(generation_id: UUID, mark: bytes | None, entries: list[tuple[bytes, dict[bytes, bytes]]]) -> Log:
@@ -123,13 +137,22 @@ def log_of(generation_id: UUID, mark: bytes | None, entries: list[tuple[bytes, d
 
     Raises:
         EventsExpired: there is no mark.
+        LogUnreadable: no worker of ours wrote that, or more than one writes.
     """
     if mark is None:
         raise EventsExpired(f"The log of generation {generation_id} is not in Redis.")
-    return Log(mark=mark.decode(), events=tuple(_numbered(entry_id, fields[b"event"]) for entry_id, fields in entries))
+    try:
+        num_bytes = sum(len(fields.get(b"event", b"")) for _, fields in entries)
+        if len(entries) > MAX_ENTRIES or num_bytes > 2 * MAX_LOG_BYTES:
+            raise InvalidRequest("a log that is too long")
+        return Log(mark=mark.decode("ascii"), events=tuple(_numbered(at, fields) for at, fields in entries))
+    except (InvalidRequest, UnicodeDecodeError) as error:
+        logger.error("log_unreadable", generation_id=str(generation_id), error=str(error)[:500])
+        raise LogUnreadable(f"The log of generation {generation_id} cannot be read.") from error
 
 
-def _numbered(entry_id: bytes, data: bytes) -> Event:
+def _numbered(entry_id: bytes, fields: dict[bytes, bytes]) -> Event:
+    data = fields.get(b"event", b"")
     return decode(b'{"seq":%s,%s' % (entry_id.partition(b"-")[0], data[1:]), Event)
 
 
@@ -149,4 +172,6 @@ def parse_news(payload: bytes) -> tuple[str, Event]:
         InvalidRequest: it is not of that form.
     """
     mark, _, data = payload.partition(b" ")
-    return mark.decode(), decode(data, Event)
+    if not mark.isascii():
+        raise InvalidRequest("not an entry of a log")
+    return mark.decode("ascii"), decode(data, Event)

@@ -57,13 +57,15 @@ class Log(msgspec.Struct, frozen=True):
 
 def tool_calls_of(deltas: Iterable[Delta]) -> tuple[ToolCall, ...]:
     """The calls that `deltas` add up to, in order; failed ones are left out."""
-    calls: dict[int, ToolCall] = {}
+    heads: dict[int, tuple[str, str]] = {}
+    arguments: dict[int, list[str]] = {}
     failed: set[int] = set()
     for piece in (delta.call for delta in deltas if delta.call is not None):
-        before = calls.get(piece.index, ToolCall("", "", ""))
-        calls[piece.index] = ToolCall(
-            before.id + piece.id, before.name + piece.name, before.arguments + piece.arguments
-        )
+        call_id, name = heads.get(piece.index, ("", ""))
+        heads[piece.index] = (call_id + piece.id, name + piece.name)
+        arguments.setdefault(piece.index, []).append(piece.arguments)
         if piece.error is not None:
             failed.add(piece.index)
-    return tuple(call for index, call in sorted(calls.items()) if index not in failed)
+    return tuple(
+        ToolCall(*heads[index], "".join(arguments[index])) for index in sorted(heads) if index not in failed
+    )

@@ -6,6 +6,7 @@ messages into token ids. Redis's own errors pass through.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from typing import Any
 
@@ -20,6 +21,9 @@ from inference.wire import decode, encode
 logger = structlog.get_logger(__name__)
 
 KIT_TTL_SECONDS = 3_600  # after the last announcement that names it
+MAX_WORKERS = 1_024  # that are read
+MAX_CARD_BYTES = 256 * 1024
+MAX_KIT_BYTES = 64 * 1024 * 1024  # as it lies there, compressed
 
 
 class Registry:
@@ -48,10 +52,12 @@ class Registry:
 
     def workers(self) -> list[WorkerCard]:
         """Cards of the workers that live, by name."""
-        names = self._redis.zrange(keys.WORKERS, 0, -1)
+        names = names_of(self._redis.zrange(keys.WORKERS, 0, MAX_WORKERS - 1))
         if not names:
             return []
-        return cards_of(self._redis.mget([keys.worker(name.decode()) for name in names]))
+        with self._redis.pipeline(transaction=False) as pipeline:
+            queue_cards(pipeline, names)
+            return cards_of(names, pipeline.execute(raise_on_error=False))
 
     def models(self) -> list[ModelCard]:
         """What live workers serve, by name; not what one is still loading."""
@@ -64,20 +70,51 @@ class Registry:
         return digest
 
     def kit(self, key: str) -> bytes | None:
-        kit: bytes | None = self._redis.get(keys.kit(key))
+        """None also where something lies in its place that is not the kit of that key."""
+        kit: bytes = self._redis.getrange(keys.kit(key), 0, MAX_KIT_BYTES)
+        if not kit:
+            return None
+        if hashlib.sha256(kit).hexdigest() != key:
+            logger.error("prompt_kit_forged", key=key)
+            return None
         return kit
 
 
-def cards_of(replies: list[bytes | None]) -> list[WorkerCard]:
-    """The cards among `replies`, by name. One that cannot be read is a worker of another version: said, not shown."""
+def names_of(members: list[bytes]) -> list[str]:
+    """The names in a reply that lists workers, less those that no worker has."""
+    names = []
+    for member in members:
+        with contextlib.suppress(UnicodeDecodeError):
+            names.append(member.decode())
+    return names
+
+
+def queue_cards(pipeline: Any, names: list[str]) -> None:
+    """Queue the commands whose replies `cards_of` reads. No more than a card's length of anything is asked for."""
+    for name in names:
+        pipeline.getrange(keys.worker(name), 0, MAX_CARD_BYTES)
+
+
+def cards_of(names: list[str], replies: list[bytes | Exception]) -> list[WorkerCard]:
+    """The cards of those workers, by name. One that cannot be read is of a worker of another version, or no worker's:
+    said, not shown."""
     cards = []
-    for data in replies:
-        if data is None:
+    for name, data in zip(names, replies, strict=True):
+        if not data:
             continue
         try:
-            cards.append(decode(data, WorkerCard))
+            if isinstance(data, Exception):
+                raise InvalidRequest(str(data))
+            if len(data) > MAX_CARD_BYTES:
+                raise InvalidRequest(f"more than {MAX_CARD_BYTES:,} bytes")
+            card = decode(data, WorkerCard)
+            if card.name != name:
+                raise InvalidRequest(f"it names {card.name!r}")
+            card.model.sampling.check()
         except InvalidRequest as error:
-            logger.warning("worker_card_unreadable", error=str(error))
+            logger.warning("worker_card_unreadable", worker=name[:200], error=str(error)[:500])
+        else:
+            cards.append(card)
     return sorted(cards, key=lambda card: card.name)
 
 

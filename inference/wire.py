@@ -43,6 +43,6 @@ def decode(data: bytes | str, kind: type[T]) -> T:
     """
     try:
         decoded: T = _decoders[kind].decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # not UTF-8; nested without end
         raise InvalidRequest(f"not a {kind.__name__}: {error}") from error
     return decoded

@@ -15,7 +15,7 @@ from django.db.models import Model, QuerySet
 from django.utils import timezone
 
 from chatsite.accounts.models import User
-from chatsite.chat import dispatch, errors
+from chatsite.chat import dispatch, errors, reports
 from chatsite.chat.models import Generation
 from chatsite.usage import ledger, quotas
 from inference.errors import EventsExpired, InvalidRequest, StoreUnavailable
@@ -117,7 +117,7 @@ def _usage_so_far(generation: Generation) -> Usage:
         log.warning("cost of a deleted answer not known: its reservation is taken", generation_id=str(generation.pk))
         return Usage(prompt_tokens=prompt_tokens, completion_tokens=most)
     if found.finish is not None:
-        return found.finish.usage
+        return reports.usage_of(generation, found, found.finish.usage)
     if not found.events:
         return Usage()
     return Usage(

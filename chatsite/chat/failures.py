@@ -19,6 +19,7 @@ SENTENCES = {
     "request_lost": gettext_lazy("The question was lost before it was answered. Send it again."),
     "text_differs": gettext_lazy("Another worker's model reads the text written so far differently."),
     "worker_fault": gettext_lazy("The worker failed while writing this answer."),
+    "log_unreadable": gettext_lazy("What the worker wrote could not be read. Ask again."),
     "worker_lost": gettext_lazy("The worker was lost while writing this answer."),
 }
 

@@ -33,7 +33,7 @@ from chatsite.chat.mailbox import Mailbox
 from chatsite.chat.progress import Fleet
 from inference.client import AsyncInferenceClient
 from inference.config import InferenceConfig
-from inference.errors import EventsExpired, StoreUnavailable
+from inference.errors import EventsExpired, InvalidRequest, StoreUnavailable
 from inference.log import Cursor, Log
 from inference.protocol import Event
 
@@ -244,7 +244,11 @@ class Viewer:
     def _drain(self) -> list[News]:
         news: list[News] = []
         for letter in self._mailbox.take():
-            mark, event = self._hub.client.parse_news(letter)
+            try:
+                mark, event = self._hub.client.parse_news(letter)
+            except InvalidRequest:  # no entry of a log; the log itself says what is
+                self._mailbox.go_stale()
+                break
             if self.cursor is None or mark != self.cursor.mark or event.seq > self.cursor.seq + 1:
                 self._hub.num_repairs += 1
                 self._mailbox.go_stale()

@@ -15,11 +15,10 @@ from django.db import transaction
 from django.db.models import Case, Value, When
 from django.utils import timezone
 
-from chatsite.chat import costs, dispatch, live, titles
+from chatsite.chat import costs, dispatch, live, reports, titles
 from chatsite.chat.calls import begun, stored
 from chatsite.chat.models import Generation, Message
-from chatsite.chat.text import clean
-from inference.errors import EventsExpired
+from inference.errors import EventsExpired, LogUnreadable
 from inference.log import Log
 from inference.protocol import ErrorFacts, Finish, FinishReason
 
@@ -33,6 +32,7 @@ STATUS_OF = {
     FinishReason.ERROR: Generation.Status.FAILED,
 }
 UNEXPLAINED = ErrorFacts(code="error", message="The answer could not be written.", retryable=True)
+UNREADABLE = ErrorFacts(code="log_unreadable", message="What the worker wrote could not be read.", retryable=True)
 
 
 def record(generation_id: UUID) -> bool:
@@ -44,6 +44,10 @@ def record(generation_id: UUID) -> bool:
     client = dispatch.inference_client()
     try:
         found = client.read(generation_id)
+    except LogUnreadable:
+        has_ended = end_without_log(generation_id, FinishReason.ERROR, UNREADABLE)
+        client.forget(generation_id)  # whoever writes it is told
+        return has_ended
     except EventsExpired:
         return False
     if found.finish is None:
@@ -58,14 +62,19 @@ def record(generation_id: UUID) -> bool:
 
 def end_from_log(generation_id: UUID, found: Log, finish: Finish) -> bool:
     """Write what the log says, unless the generation has ended already. False when it has no row."""
+    generation = Generation.objects.filter(pk=generation_id).first()
+    if generation is None or not generation.is_active:
+        return generation is not None
     _verify(generation_id, found, finish)
-    content, reasoning = clean(found.text("content")), clean(found.text("reasoning"))
+    report = reports.report_of(generation, found, finish)
+    content = report.content
     with transaction.atomic():
-        if _end(generation_id, finish, content):
-            calls = stored(begun(found.tool_calls)) if finish.reason is FinishReason.TOOL_CALLS else None
+        if _end(generation_id, report.finish, content):
+            calls = stored(begun(report.tool_calls)) if finish.reason is FinishReason.TOOL_CALLS else None
             since = timezone.now() if calls else None
             answer = Message.objects.filter(generation__pk=generation_id)
-            is_calling = answer.update(content=content, reasoning=reasoning, calls=calls, calling_since=since) and calls
+            texts = {"content": content, "reasoning": report.reasoning}
+            is_calling = answer.update(**texts, calls=calls, calling_since=since) and calls
             if not is_calling:  # else it goes on: nobody need look yet
                 live.answer_ended(generation_id)
             titled = Generation.objects.filter(pk=generation_id, source=Generation.Source.TITLE).first()
@@ -95,10 +104,10 @@ def _end(generation_id: UUID, finish: Finish, content: str) -> bool:
         finish_reason=finish.reason.value,
         cut=finish.cut,
         num_dropped=finish.num_dropped_messages,
-        error_code=clean(error.code)[:64] if error else "",
-        error_message=clean(error.message) if error else "",
+        error_code=error.code if error else "",
+        error_message=error.message if error else "",
         is_retryable=error.retryable if error else False,
-        worker=clean(finish.worker)[:200],
+        worker=finish.worker,
         prompt_tokens=usage.prompt_tokens,
         cached_tokens=usage.cached_tokens,
         completion_tokens=usage.completion_tokens,

@@ -208,7 +208,8 @@ class ScriptedWorker:
                 self._finish(claim, Answer(answer.pieces, reason=FinishReason.CANCELLED))
 
     def _begin(self, claim: Claim, answer: Answer) -> None:
-        events = [Event(kind=EventKind.STARTED, worker="scripted-1")]
+        tokens = (1,) * USAGE.completion_tokens  # all at once: nobody asks which of them made which text
+        events = [Event(kind=EventKind.STARTED, worker="scripted-1", tokens=tokens)]
         logprobs = answer.logprobs if claim.request.sampling.logprobs is not None else []
         events += [
             Event(kind=EventKind.DELTA, deltas=(_delta(kind, piece),), logprobs=told or ())

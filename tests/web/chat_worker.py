@@ -60,7 +60,9 @@ class Attempt:
         self.worker = worker
         self.claim = claim
         self.id: UUID = claim.request.id
-        self.text = worker.log.read(self.id).text("content")
+        found = worker.log.read(self.id)
+        self.text = found.text("content")
+        self._num_tokens = sum(len(event.tokens) for event in found.events)
 
     def start(self) -> Attempt:
         self._append(Event(kind=EventKind.STARTED, worker=self.worker.name))
@@ -99,8 +101,11 @@ class Attempt:
             worker=self.worker.name,
             decode_seconds=0.5,
         )
-        assert self.worker.log.finish(self.id, self.claim.ticket, finish).seq is not None
+        num_missing = finish.usage.completion_tokens - self._num_tokens  # a worker's log has all tokens it reports
+        last = Event(kind=EventKind.DELTA, tokens=(1,) * num_missing) if num_missing > 0 else None
+        assert self.worker.log.finish(self.id, self.claim.ticket, finish, last).seq is not None
 
     def _append(self, event: Event) -> None:
+        self._num_tokens += len(event.tokens)
         (appended,) = self.worker.log.append([(self.id, self.claim.ticket, event)])
         assert appended.seq is not None
