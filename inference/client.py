@@ -21,7 +21,7 @@ import structlog
 from inference import celery, event_log, keys, orders, registry, waiting_room
 from inference.cards import ModelCard, WorkerCard
 from inference.config import InferenceConfig, load
-from inference.errors import InvalidRequest, ModelNotServed, PromptTooLong, StoreUnavailable
+from inference.errors import InvalidRequest, LogUnreadable, ModelNotServed, PromptTooLong, StoreUnavailable
 from inference.log import Log
 from inference.protocol import ErrorFacts, Event, Finish, FinishReason, GenerationRequest, SamplingParams, Standing
 from inference.store import (
@@ -128,7 +128,7 @@ class InferenceClient:
         Raises:
             StoreUnavailable: the sweeper does it.
         """
-        with reaching():
+        with reaching(), event_log.expecting_a_log(generation_id):
             outcome = self._scripts.run("stop", self._ttl_ms, str(generation_id), event_log.finish_event(stopped()))
         if outcome == b"ended":
             celery.send_record(generation_id, app=self._app)
@@ -142,7 +142,8 @@ class InferenceClient:
         return has_ended
 
     def standing(self, generation_id: UUID) -> Standing:
-        with reaching():
+        """Raises LogUnreadable, StoreUnavailable."""
+        with reaching(), event_log.expecting_a_log(generation_id):
             return self._standings.standing(generation_id)
 
     def read(self, generation_id: UUID, after: int = 0) -> Log:
@@ -151,8 +152,11 @@ class InferenceClient:
             return self._logs.read(generation_id, after)
 
     def record(self, generation_id: UUID) -> bool:
-        """Append `recorded`, after the commit. False: it is there, nothing finished, or unknown."""
-        with reaching():
+        """Append `recorded`, after the commit. False: it is there, nothing finished, or unknown.
+
+        Raises LogUnreadable: it cannot be told there.
+        """
+        with reaching(), event_log.expecting_a_log(generation_id):
             return self._log.record(generation_id)
 
     def workers(self) -> list[WorkerCard]:
@@ -246,9 +250,10 @@ class InferenceClient:
         """Redis's part of the sweeper, for one row that the database calls active. See Swept for the caller's part.
 
         Raises:
+            LogUnreadable: no worker of ours left it so; the caller ends it and forgets it.
             StoreUnavailable: nothing is lost, sweep again.
         """
-        with reaching():
+        with reaching(), event_log.expecting_a_log(generation_id):
             verdict, model = self._scripts.run(
                 "sweep",
                 self._ttl_ms,
@@ -270,7 +275,11 @@ class InferenceClient:
     def forget(self, generation_id: UUID) -> None:
         """Delete request, log and everything else that Redis keeps of it, wherever it stands."""
         with reaching():
-            self._scripts.run("forget", self._ttl_ms, str(generation_id))
+            try:
+                with event_log.expecting_a_log(generation_id):
+                    self._scripts.run("forget", self._ttl_ms, str(generation_id))
+            except LogUnreadable:
+                self.redis.delete(keys.generation(generation_id), keys.log(generation_id))
 
     @property
     def kept_seconds(self) -> float:
@@ -329,7 +338,8 @@ class AsyncInferenceClient:
         return event_log.parse_news(payload)
 
     async def standing(self, generation_id: UUID) -> Standing:
-        with reaching():
+        """As InferenceClient.standing."""
+        with reaching(), event_log.expecting_a_log(generation_id):
             reply = await self._reading_scripts.run("standing", self._ttl_ms, str(generation_id))
         return waiting_room.standing_of(reply)
 
@@ -355,7 +365,7 @@ class AsyncInferenceClient:
 
     async def cancel(self, generation_id: UUID) -> None:
         """As InferenceClient.cancel."""
-        with reaching():
+        with reaching(), event_log.expecting_a_log(generation_id):
             event = event_log.finish_event(stopped())
             outcome = await self._scripts.run("stop", self._ttl_ms, str(generation_id), event)
         if outcome == b"ended":

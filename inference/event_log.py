@@ -31,6 +31,9 @@ logger = structlog.get_logger(__name__)
 MAX_LOG_BYTES = 16 * 1024 * 1024  # of one generation; the longest context in one-token entries stays below it
 MAX_ENTRIES = 262_144  # of one that is read: `append` counts bytes, but a worker can reach the log without it
 
+# What Redis, and Lua inside it, say of values that no script of ours left there.
+GARBLED = ("WRONGTYPE", "attempt to", "bad argument", "not an integer", "not a valid float", "equal or smaller")
+
 
 @dataclass(frozen=True)
 class Appended:
@@ -123,13 +126,13 @@ def queue_read(pipeline: Any, generation_id: UUID, after: int) -> None:
 
 @contextlib.contextmanager
 def expecting_a_log(generation_id: UUID) -> Iterator[None]:
-    """Turn Redis's word that another kind of value lies there into LogUnreadable."""
+    """Turn Redis's word that what lies there is of another kind than a generation into LogUnreadable."""
     try:
         yield
     except redis.ResponseError as error:
-        if "WRONGTYPE" not in str(error):
+        if not any(sign in str(error) for sign in GARBLED):
             raise
-        raise LogUnreadable(f"The log of generation {generation_id} is none.") from error
+        raise LogUnreadable(f"What Redis has of generation {generation_id} is none.") from error
 
 
 def log_of(generation_id: UUID, mark: bytes | None, entries: list[tuple[bytes, dict[bytes, bytes]]]) -> Log:

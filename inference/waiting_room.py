@@ -16,7 +16,7 @@ import redis
 from inference import keys
 from inference.config import InferenceConfig
 from inference.cost import estimated_cost
-from inference.errors import InvalidRequest
+from inference.errors import InvalidRequest, LogUnreadable
 from inference.protocol import GenerationRequest, Standing
 from inference.store import Scripts, active_ttl_ms
 from inference.wire import PROTOCOL_VERSION, decode, encode
@@ -39,6 +39,9 @@ class Later:
     """Someone waits, but first for another worker that holds their prefix: ask again in `wait_ms`."""
 
     wait_ms: int
+
+
+STANDING_FACTS = 11
 
 
 class WaitingRoom:
@@ -144,9 +147,11 @@ def enter_arguments(request: GenerationRequest, ttl_ms: int) -> tuple[str | byte
 
 
 def standing_of(reply: list[Any]) -> Standing:
-    """The Standing that the `standing` script's reply tells."""
+    """The Standing that the `standing` script's reply tells. Raises LogUnreadable: facts in Redis that are none."""
     if reply[0] == b"unknown":
         return Standing(state="unknown")
+    if len(reply) != STANDING_FACTS:  # Lua's table ends where a number is none
+        raise LogUnreadable("What Redis has of a generation is none.")
     state, position, num_waiting, waited_ms, worker, num_lost, stop, recorded, service_ms, num_slots, num_free = reply
     eta_seconds = None
     if state == b"waiting" and service_ms >= 0 and num_slots:

@@ -25,7 +25,7 @@ from chatsite.chat.attachments import chosen, of_message, tie
 from chatsite.chat.models import Attachment, Conversation, Generation, Message, QueuedMessage
 from chatsite.chat.text import clean_typed
 from chatsite.chat.tuning import Tuning, checked
-from inference.errors import StoreUnavailable
+from inference.errors import LogUnreadable, StoreUnavailable
 from inference.protocol import ChatMessage, Opening, Role, SamplingParams
 
 log = structlog.get_logger(__name__)
@@ -242,5 +242,5 @@ def checked_length(text: str) -> str:
 def _cancel(generation_id: UUID) -> None:
     try:
         dispatch.inference_client().cancel(generation_id)
-    except StoreUnavailable:
+    except (StoreUnavailable, LogUnreadable):
         log.warning("stop left to the sweeper", generation_id=str(generation_id))

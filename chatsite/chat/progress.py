@@ -13,7 +13,7 @@ from uuid import UUID
 
 from inference.cards import WorkerCard
 from inference.client import AsyncInferenceClient
-from inference.errors import StoreUnavailable
+from inference.errors import LogUnreadable, StoreUnavailable
 from inference.protocol import Event, EventKind, Standing
 
 ASK_SECONDS = 1.0  # between questions about a generation whose log is silent
@@ -97,7 +97,7 @@ class Progress:
         try:
             standing = await self._client.standing(self._generation_id)
             self._status = await self._status_of(standing)
-        except StoreUnavailable:
+        except (StoreUnavailable, LogUnreadable):
             self._status = {"phase": "recovering"}
             return False
         return standing.state == "unknown" or standing.is_recorded

@@ -35,8 +35,10 @@ UNEXPLAINED = ErrorFacts(code="error", message="The answer could not be written.
 UNREADABLE = ErrorFacts(code="log_unreadable", message="What the worker wrote could not be read.", retryable=True)
 
 
-def record(generation_id: UUID) -> bool:
+def record(generation_id: UUID, *, is_finished: bool = False) -> bool:
     """Bring a finished log into Postgres, then say so in the log. False when there is nothing finished to record.
+
+    `is_finished`: Redis says so; a log without a finish is then none.
 
     Raises:
         StoreUnavailable: Redis cannot be reached; the sweeper comes again.
@@ -45,17 +47,18 @@ def record(generation_id: UUID) -> bool:
     try:
         found = client.read(generation_id)
     except LogUnreadable:
-        has_ended = end_without_log(generation_id, FinishReason.ERROR, UNREADABLE)
-        client.forget(generation_id)  # whoever writes it is told
-        return has_ended
+        return end_unreadable(generation_id)
     except EventsExpired:
         return False
     if found.finish is None:
-        return False
+        return end_unreadable(generation_id) if is_finished else False
     if not end_from_log(generation_id, found, found.finish):
         client.forget(generation_id)  # its row was deleted while it was being written
         return False
-    client.record(generation_id)
+    try:
+        client.record(generation_id)
+    except LogUnreadable:
+        client.forget(generation_id)
     titles.ask_for(generation_id)
     return True
 
@@ -94,6 +97,13 @@ def end_without_log(generation_id: UUID, reason: FinishReason, error: ErrorFacts
     if ended:
         log.info("ended without a log", generation_id=str(generation_id), reason=reason)
     return ended
+
+
+def end_unreadable(generation_id: UUID) -> bool:
+    """End a generation of which Redis has what no worker of ours wrote; whoever still writes it is told."""
+    has_ended = end_without_log(generation_id, FinishReason.ERROR, UNREADABLE)
+    dispatch.inference_client().forget(generation_id)
+    return has_ended
 
 
 def _end(generation_id: UUID, finish: Finish, content: str) -> bool:

@@ -21,7 +21,7 @@ from chatsite.chat import attachments, calling, dispatch, queueing, recording, t
 from chatsite.chat.models import Generation
 from chatsite.chat.moving import GoneModels
 from inference.client import Swept
-from inference.errors import InvalidRequest, StoreUnavailable
+from inference.errors import InvalidRequest, LogUnreadable, StoreUnavailable
 from inference.protocol import ErrorFacts, Finish, FinishReason
 
 log = structlog.get_logger(__name__)
@@ -114,9 +114,13 @@ def _sweep_active(generation_id: UUID) -> None:
     row = Generation.objects.filter(pk=generation_id, status=Generation.Status.ACTIVE).first()
     if row is None:
         return  # ended since the list was made
-    swept = dispatch.inference_client().sweep(generation_id, stop_requested=row.stop_requested)
+    try:
+        swept = dispatch.inference_client().sweep(generation_id, stop_requested=row.stop_requested)
+    except LogUnreadable:
+        recording.end_unreadable(generation_id)
+        return
     if swept in (Swept.FINISHED, Swept.ENDED):
-        recording.record(generation_id)
+        recording.record(generation_id, is_finished=True)
     elif swept is Swept.UNKNOWN and row.stop_requested:
         recording.end_without_log(generation_id, FinishReason.CANCELLED)
     elif swept is Swept.UNKNOWN:
@@ -142,9 +146,12 @@ def _enter_afresh(row: Generation) -> None:
 
 def _sweep_ended(generation_id: UUID) -> None:
     client = dispatch.inference_client()
-    standing = client.standing(generation_id)
-    if standing.state == "unknown" or standing.is_recorded:
-        return
-    if standing.state != "finished":  # a second log of an answer that has ended: its submit came very late
-        client.end(generation_id, Finish(reason=FinishReason.CANCELLED))
-    client.record(generation_id)
+    try:
+        standing = client.standing(generation_id)
+        if standing.state == "unknown" or standing.is_recorded:
+            return
+        if standing.state != "finished":  # a second log of an answer that has ended: its submit came very late
+            client.end(generation_id, Finish(reason=FinishReason.CANCELLED))
+        client.record(generation_id)
+    except LogUnreadable:
+        client.forget(generation_id)

@@ -21,7 +21,7 @@ from chatsite.chat import access, actions, dispatch
 from chatsite.chat.errors import SendRefused
 from chatsite.chat.models import Generation
 from chatsite.chat.text import clean
-from inference.errors import EventsExpired, InvalidRequest, StoreUnavailable
+from inference.errors import EventsExpired, InvalidRequest, LogUnreadable, StoreUnavailable
 from inference.log import Cursor, Log
 from inference.protocol import Event, EventKind, SamplingParams, Standing
 
@@ -188,6 +188,8 @@ class _Answer:
             return _sentence(standing, has_worker=self._has_worker())
         except StoreUnavailable:
             return "Redis is away; waiting for it"
+        except LogUnreadable:
+            return "what the worker wrote cannot be read; waiting for the sweeper"
 
     def _has_worker(self) -> bool:
         return any(card.model.name == self._generation.model for card in self._client.workers())
