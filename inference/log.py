@@ -66,6 +66,4 @@ def tool_calls_of(deltas: Iterable[Delta]) -> tuple[ToolCall, ...]:
         arguments.setdefault(piece.index, []).append(piece.arguments)
         if piece.error is not None:
             failed.add(piece.index)
-    return tuple(
-        ToolCall(*heads[index], "".join(arguments[index])) for index in sorted(heads) if index not in failed
-    )
+    return tuple(ToolCall(*heads[index], "".join(arguments[index])) for index in sorted(heads) if index not in failed)

@@ -84,6 +84,16 @@ class Health:
         """What else workers say of themselves, each once."""
         return list(dict.fromkeys(f"{w.name}: {note}" for w in self.workers for note in w.notes))
 
+    def as_public_json(self) -> dict[str, Any]:
+        """For strangers: what is not ready, by kind alone."""
+        kinds = (
+            (self.postgres.ok, "The database is not ready."),
+            (self.redis.ok, "Redis is not ready."),
+            (self.site_worker.ok, "The site worker is not ready."),
+            (bool(self.usable) or not self.redis.ok, "No GPU worker is ready."),
+        )
+        return {"ready": self.is_ready, "reasons": [reason for is_ok, reason in kinds if not is_ok]}
+
     def as_json(self) -> dict[str, Any]:
         models = {w.model.name: w.model for w in self.usable}
         return {

@@ -6,15 +6,12 @@ probes, from any thread.
 
 from __future__ import annotations
 
-import secrets
 import time
 import uuid
 from collections import Counter as Tally
 from collections.abc import Iterator
 
 import psycopg
-from django.conf import settings
-from django.http import HttpRequest
 from django.utils import timezone
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -26,7 +23,6 @@ from chatsite.ops import database, health
 from chatsite.usage import quotas
 from chatsite.usage.calendar import day_of
 
-LOOPBACK = frozenset({"127.0.0.1", "::1"})
 RECENT_SECONDS = 3_600
 
 counted = CollectorRegistry()
@@ -37,16 +33,6 @@ RESPONSE_SECONDS = Histogram(
     buckets=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
     registry=counted,
 )
-
-
-def may_read(request: HttpRequest) -> bool:
-    """Whoever shows METRICS_TOKEN; without one, this machine alone, and not through a proxy on it."""
-    token = settings.SMOLFLEET.metrics_token
-    if token:
-        shown = request.headers.get("Authorization", "")
-        return secrets.compare_digest(shown.encode(), f"Bearer {token}".encode())
-    forwarded = any(name in request.headers for name in ("Forwarded", "X-Forwarded-For", "X-Real-IP"))
-    return request.META.get("REMOTE_ADDR") in LOOPBACK and not forwarded
 
 
 def text() -> bytes:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from chatsite.ops import health, metrics
+from chatsite.ops import health, insight, metrics
 
 
 def live(request: HttpRequest) -> HttpResponse:
@@ -20,12 +20,15 @@ def live(request: HttpRequest) -> HttpResponse:
 
 
 def ready(request: HttpRequest) -> HttpResponse:
+    """Whether, for everybody; why not, and what there is, for who may see all."""
     seen = health.look()
-    return JsonResponse(seen.as_json(), status=200 if seen.is_ready else 503)
+    is_told_all = insight.may_see_all(request) or (seen.postgres.ok and insight.is_operator(request))
+    told = seen.as_json() if is_told_all else seen.as_public_json()
+    return JsonResponse(told, status=200 if seen.is_ready else 503)
 
 
 def numbers(request: HttpRequest) -> HttpResponse:
-    if not metrics.may_read(request):
+    if not insight.may_see_all(request):
         return HttpResponse("Show METRICS_TOKEN as a bearer token.\n", status=403, content_type="text/plain")
     return HttpResponse(metrics.text(), content_type=CONTENT_TYPE_LATEST)
 

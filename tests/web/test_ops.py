@@ -249,6 +249,63 @@ def test_metrics_are_for_loopback_or_the_token(client: Client, settings: LazySet
     assert shown.status_code == 200
 
 
+STRANGERS: dict[str, dict[str, Any]] = {
+    "from elsewhere": {"REMOTE_ADDR": "203.0.113.9"},
+    "through a proxy here": {"headers": {"x-forwarded-for": "203.0.113.9"}},
+    "through a proxy that names the host": {"headers": {"x-forwarded-host": "chat.example.org"}},
+    "through a proxy that says via": {"headers": {"via": "1.1 proxy"}},
+    "with a forged token": {"REMOTE_ADDR": "203.0.113.9", "headers": {"authorization": "Bearer x"}},
+    "with a forged session": {"REMOTE_ADDR": "203.0.113.9", "headers": {"cookie": "sessionid=forged"}},
+    "from an address that is none": {"REMOTE_ADDR": ""},
+}
+
+
+@pytest.mark.parametrize("who", STRANGERS)
+def test_strangers_are_told_whether_it_is_ready_and_no_names(client: Client, fleet: Registry, who: str) -> None:
+    fleet.announce(card("gpu-2", state="loading", notes=("a note",), degradations=("a lack",)))
+    response = ask(client, **STRANGERS[who])
+    assert (response.status_code, response.json()) == (200, {"ready": True, "reasons": []})
+    fleet.withdraw("gpu-1")
+    response = ask(client, **STRANGERS[who])
+    assert (response.status_code, response.json()) == (503, {"ready": False, "reasons": ["No GPU worker is ready."]})
+    assert client.get("/metrics", **STRANGERS[who]).status_code == 403
+    assert client.get("/health/live", **STRANGERS[who]).json() == {"live": True}
+
+
+def test_strangers_are_told_by_kind_what_is_away(client: Client, settings: LazySettings, closed_port: int) -> None:
+    away(settings, f"redis://127.0.0.1:{closed_port}/0")
+    told = ask(client, REMOTE_ADDR="203.0.113.9").json()
+    assert told == {"ready": False, "reasons": ["Redis is not ready.", "The site worker is not ready."]}
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.53", "::1", "::ffff:127.0.0.1"])
+def test_this_machine_is_told_all(client: Client, fleet: Registry, address: str) -> None:
+    assert ask(client, REMOTE_ADDR=address).json()["checks"]["workers"][0]["name"] == "gpu-1"
+
+
+def test_the_token_shows_all_from_anywhere_and_nothing_else_does(
+    client: Client, settings: LazySettings, fleet: Registry
+) -> None:
+    settings.SMOLFLEET = settings.SMOLFLEET.replace(metrics_token="s3cret")
+    assert "checks" not in ask(client).json()
+    shown = ask(client, headers={"authorization": "Bearer s3cret"}, REMOTE_ADDR="203.0.113.9")
+    assert shown.json()["checks"]["workers"][0]["device"] == "H100"
+
+
+def test_operators_are_told_all_and_other_people_are_not(
+    client: Client, fleet: Registry, django_user_model: type[User]
+) -> None:
+    ann = django_user_model.objects.create_user("ann")
+    client.force_login(ann)
+    assert "checks" not in ask(client, REMOTE_ADDR="203.0.113.9").json()
+    ann.is_staff = True
+    ann.save()
+    assert ask(client, REMOTE_ADDR="203.0.113.9").json()["checks"]["workers"][0]["name"] == "gpu-1"
+    ann.is_active = False
+    ann.save()
+    assert "checks" not in ask(client, REMOTE_ADDR="203.0.113.9").json()
+
+
 def test_first_id_since_sorts_between_older_and_newer_ids() -> None:
     assert metrics.first_id_since(60.0) < Generation().id
     assert metrics.first_id_since(-60.0) > Generation().id

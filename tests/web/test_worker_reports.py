@@ -1,4 +1,4 @@
-"""What a worker reports is believed only as far as it can be true: planted in Redis as whoever may write there could."""
+"""What a worker reports is believed only as far as it can be true. Planted in Redis, as whoever may write there could."""
 
 from __future__ import annotations
 

@@ -258,7 +258,10 @@ class Fleet:
     def _is_ready(self) -> bool:
         """Ask /health/ready; each new reason for waiting is shown once."""
         try:
-            with _opener.open(f"http://{HOST}:{self._port}/health/ready", timeout=3.0) as answer:
+            asking = urllib.request.Request(f"http://{HOST}:{self._port}/health/ready")
+            if token := settings.SMOLFLEET.metrics_token:  # else it would say no more than to a stranger
+                asking.add_header("Authorization", f"Bearer {token}")
+            with _opener.open(asking, timeout=3.0) as answer:
                 found = json.load(answer)
         except urllib.error.HTTPError as error:
             with error:
