@@ -193,6 +193,12 @@ ACCOUNT_ADAPTER = "chatsite.accounts.adapter.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*", "password2*"]
 ACCOUNT_EMAIL_VERIFICATION = "optional" if EMAIL_HOST else "none"
+ACCOUNT_PREVENT_ENUMERATION = "strict"  # signing up with somebody's address is as with any other; see accounts.adapter
+ACCOUNT_RATE_LIMITS = {
+    "login": "120/m/ip",  # passwords to hash; wrong ones are counted in accounts.attempts
+    "login_failed": "100/10m/ip,5/5m/key",  # second factors
+    "signup": "60/m/ip",
+}
 ACCOUNT_LOGOUT_REDIRECT_URL = "/"
 ACCOUNT_SESSION_REMEMBER = True
 ACCOUNT_REAUTHENTICATION_METHODS = [

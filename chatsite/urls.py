@@ -14,6 +14,8 @@ admin.site.site_header = admin.site.site_title = settings.SMOLFLEET.site_name
 # One way in: with limits, a second factor, and a list of sessions. Django's own page has none of them.
 admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]
 
+handler429 = "chatsite.accounts.views.too_many_requests"
+
 urlpatterns = [
     path("", include("chatsite.chat.urls")),
     path("", include("chatsite.review.urls")),

@@ -10,6 +10,8 @@ urlpatterns = [
     path("account/time-zone/", views.time_zone, name="time_zone"),
     path("accounts/sessions/<int:session_id>/end/", views.end_session, name="end_session"),
     # allauth's own, which it reverses by its own names.
+    path("accounts/login/", views.SignInView.as_view()),
+    path("accounts/reauthenticate/", views.ConfirmView.as_view()),
     # In one transaction: other sessions end only once the notice is sent, when the answer with the new cookie is on its
     # way. Else a mail server that takes its time would leave the browser that asks signed out meanwhile.
     path("accounts/password/change/", where_used(transaction.atomic(allauth_views.password_change))),

@@ -1,12 +1,14 @@
-"""Ending one of one's sessions (the list, and ending all others, are allauth's own page), and choosing a time zone."""
+"""Signing in where too many tries failed, ending one of one's sessions, choosing a time zone; the rest is allauth's."""
 
 from __future__ import annotations
 
 from typing import cast
 
+from allauth.account.views import LoginView, ReauthenticateView
 from allauth.usersessions.models import UserSession
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.forms import Form
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
@@ -16,6 +18,36 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from chatsite.accounts import sessions, time_zones
 from chatsite.accounts.models import User
+
+RETRY_SECONDS = 60  # allauth's other limits: most are of a minute, and none says when it has room
+
+
+class _Waiting:
+    """The page with what was typed, and for programs the wait as a header, where a try was refused unlooked at."""
+
+    request: HttpRequest
+
+    def form_invalid(self, form: Form) -> HttpResponse:
+        response: HttpResponse = super().form_invalid(form)  # type: ignore[misc]
+        if seconds := getattr(self.request, "sign_in_wait_seconds", 0):
+            response.status_code = 429
+            response["Retry-After"] = str(seconds)
+        return response
+
+
+class SignInView(_Waiting, LoginView):  # type: ignore[misc]  # allauth has no types
+    pass
+
+
+class ConfirmView(_Waiting, ReauthenticateView):  # type: ignore[misc]
+    pass
+
+
+def too_many_requests(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """What allauth answers where one of its own limits is reached; found by its name in `chatsite.urls`."""
+    response = render(request, "429.html", status=429)
+    response["Retry-After"] = str(RETRY_SECONDS)
+    return response
 
 
 @require_POST
