@@ -105,7 +105,7 @@ def test_each_process_is_a_user_of_its_own_in_redis(name: str, role: str) -> Non
     environment = SERVICES[name]["environment"]
     variable = f"REDIS_{role.upper()}_PASSWORD"
     assert environment["REDIS_URL"] == f"redis://{role}:${{{variable}:?set {variable}}}@redis:6379/0"
-    assert {found for found in re.findall(r"REDIS_\w+_PASSWORD", str(environment))} == {variable}
+    assert set(re.findall(r"REDIS_\w+_PASSWORD", str(environment))) == {variable}
 
 
 def test_redis_starts_with_the_users_and_writes_to_its_volume_alone() -> None:

@@ -16,6 +16,7 @@ from django.conf import LazySettings
 from django.test import Client
 
 from chatsite import cache as cache_module
+from chatsite.accounts import attempts
 from chatsite.cache import RedisOrOwnMemory
 from tests.totp import code
 from tests.web import enrolling
@@ -79,7 +80,8 @@ def test_signing_in_is_limited_and_possible_without_redis(
         client.post("/accounts/login/", {"login": "ann", "password": "wrong"})
     refused = client.post("/accounts/login/", {"login": "ann", "password": "right horse battery"})
     assert "sessionid" not in client.cookies
-    assert refused.status_code in (200, 429)
+    assert refused.status_code == 429
+    assert 1 <= int(refused["Retry-After"]) <= attempts.FIRST_WAIT_SECONDS
     django_user_model.objects.create_user("bea", password="right horse battery")
     client.post("/accounts/login/", {"login": "bea", "password": "right horse battery"})
     assert "sessionid" in client.cookies
