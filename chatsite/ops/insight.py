@@ -38,7 +38,7 @@ def is_operator(request: HttpRequest) -> bool:
         return False
     try:
         request.session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
-        return roles.may_see_fleet(get_user(request))  # type: ignore[arg-type]
+        return roles.may_see_fleet(get_user(request))
     except DatabaseError as error:
         log.warning("session not read for a probe", reason=type(error).__name__)
         return False
