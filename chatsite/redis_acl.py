@@ -13,7 +13,6 @@ import hashlib
 from collections.abc import Mapping
 
 from inference import keys
-from inference.celery import SITE_QUEUE, unacked_key
 
 ROLES = ("web", "site", "gpu")
 
@@ -35,11 +34,16 @@ def rules(role: str) -> tuple[str, ...]:
 
 def lines(passwords: Mapping[str, str]) -> list[str]:
     """An ACL file: a user for each role of `passwords`, and none without a password."""
-    return ["user default off", *(line(role, f"#{_sha256(password)}") for role, password in passwords.items())]
+    return ["user default off", *(line(role, sealed(password)) for role, password in passwords.items())]
+
+
+def sealed(password: str) -> str:
+    """As Redis keeps it."""
+    return f"#{hashlib.sha256(password.encode()).hexdigest()}"
 
 
 def line(role: str, secret: str) -> str:
-    """One user; `secret` as Redis writes it: `#` and the password's sha256 in hex, or `>` and the password."""
+    """One user, for an ACL file or a server's own configuration. `secret`: a `sealed` password."""
     return " ".join(("user", role, "on", secret, "resetkeys", "resetchannels", *rules(role)))
 
 
@@ -59,21 +63,17 @@ def _site() -> tuple[str, ...]:
 
 def _gpu() -> tuple[str, ...]:
     own = ("gen:*", "log:*", "room:*", "prefix:*", "leases", "workers", "worker:*", "swap:*", "swap-report:*", "kit:*")
-    bindings = [f"{binding}{queue}" for binding in _BINDINGS for queue in (keys.queue("*"), SITE_QUEUE)]
-    queues = (keys.queue("*"), f"{unacked_key('generate')}*", *bindings)
+    bindings = [f"{binding}{queue}" for binding in _BINDINGS for queue in (keys.queue("*"), keys.SITE_QUEUE)]
+    queues = (keys.queue("*"), f"{keys.unacked('generate')}*", *bindings)
     return (
         _SCRIPTS,
         *(f"~{keys.PREFIX}{name}" for name in own),
         *(f"~{keys.CELERY_PREFIX}{name}" for name in queues),
-        f"%W~{keys.CELERY_PREFIX}{SITE_QUEUE}*",  # it rings there, and reads no one else's bell
+        f"%W~{keys.CELERY_PREFIX}{keys.SITE_QUEUE}*",  # it rings there, and reads no one else's bell
         f"&{keys.PREFIX}news:*",
         f"&{keys.STOPS}",
         *_COMMANDS,
     )
-
-
-def _sha256(password: str) -> str:
-    return hashlib.sha256(password.encode()).hexdigest()
 
 
 if __name__ == "__main__":

@@ -19,15 +19,10 @@ from inference.store import ANSWER_SECONDS, CONNECT_SECONDS, HEALTH_CHECK_SECOND
 
 GENERATE_TASK = "inference.generate"
 RECORD_TASK = "chat.record"
-SITE_QUEUE = "site"
+SITE_QUEUE = keys.SITE_QUEUE
 
 # One more try at once, for the pooled connection that died while it was idle.
 PUBLISH_RETRY_POLICY = {"max_retries": 1, "interval_start": 0.0, "interval_step": 0.1, "interval_max": 0.1}
-
-
-def unacked_key(side: str) -> str:
-    """How the keys begin in which that side keeps what it has taken off its queues and not yet begun."""
-    return f"unacked.{side}"
 
 
 def configure(app: Celery, config: InferenceConfig, side: str = "generate") -> Celery:
@@ -37,9 +32,9 @@ def configure(app: Celery, config: InferenceConfig, side: str = "generate") -> C
         broker_url=config.redis_url,
         broker_transport_options={
             "global_keyprefix": keys.CELERY_PREFIX,
-            "unacked_key": unacked_key(side),
-            "unacked_index_key": f"{unacked_key(side)}.index",
-            "unacked_mutex_key": f"{unacked_key(side)}.mutex",
+            "unacked_key": keys.unacked(side),
+            "unacked_index_key": f"{keys.unacked(side)}.index",
+            "unacked_mutex_key": f"{keys.unacked(side)}.mutex",
             "socket_connect_timeout": CONNECT_SECONDS,
             "socket_timeout": ANSWER_SECONDS,
             "socket_keepalive": True,

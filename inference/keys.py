@@ -58,6 +58,14 @@ def kit(digest: str) -> str:
     return f"{PREFIX}kit:{digest}"
 
 
+SITE_QUEUE = "site"  # name of the Celery queue of the site worker
+
+
+def unacked(side: str) -> str:
+    """How the keys begin in which that side of Celery keeps what it has taken off its queues and not yet begun."""
+    return f"unacked.{side}"
+
+
 def queue(model: str) -> str:
     """Name of the Celery queue on which a model's doorbell rings."""
     return f"generate.{model}"

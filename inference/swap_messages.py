@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 
+from inference.bounds import Count, Label, Sentence
 from inference.wire import PROTOCOL_VERSION, crosses_processes
 
 
@@ -37,9 +38,9 @@ class SwapReport(msgspec.Struct, frozen=True, kw_only=True):
 
     order: UUID
     state: Literal["checking", "waiting", "draining", "loading", "ready", "refused", "called_off", "failed"]
-    model: str = ""  # the new model's catalog name, once it is known
-    num_answers: int = 0  # that are still to be written before it goes on
-    sentence: str = ""
+    model: Label = ""  # the new model's catalog name, once it is known
+    num_answers: Count = 0  # that are still to be written before it goes on
+    sentence: Sentence = ""
     version: int = PROTOCOL_VERSION
 
     @property

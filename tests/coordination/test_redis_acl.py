@@ -18,6 +18,7 @@ from redis.exceptions import NoPermissionError
 
 from chatsite import redis_acl
 from chatsite.cache import RedisOrOwnMemory
+from chatsite.celery import app as site_app
 from inference import celery, keys
 from inference.cards import WorkerCard
 from inference.client import InferenceClient, Swept
@@ -245,6 +246,14 @@ def test_a_message_that_is_no_json_is_refused_unread(redis: redis_py.Redis, conf
     app.close()
     assert not heard
     assert "ContentDisallowed" in repr(refused)
+
+
+@pytest.mark.parametrize("app", [celery.app, site_app], ids=["workers", "site"])
+def test_celery_takes_and_gives_json_alone_and_is_controlled_by_nobody(app: Any) -> None:
+    assert (app.conf.accept_content, app.conf.result_accept_content) == (["json"], ["json"])
+    assert {app.conf.task_serializer, app.conf.result_serializer, app.conf.event_serializer} == {"json"}
+    assert not app.conf.worker_enable_remote_control
+    assert app.conf.result_backend is None
 
 
 # -- what docker-compose.yml starts

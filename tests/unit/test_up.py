@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +52,33 @@ def test_names_and_ports_set_for_one_are_told_apart() -> None:
 def fleet(models: list[str], workers: int | None, tmp_path: Path, settings: Any) -> Fleet:
     settings.STATE_DIR = tmp_path
     return Fleet(lambda line: None, port=65_000, models=models, workers=workers)
+
+
+class Ready(BaseHTTPRequestHandler):
+    """A site that tells all to who shows its token, as /health/ready does once METRICS_TOKEN is set."""
+
+    def do_GET(self) -> None:
+        told: dict[str, Any] = {"ready": True, "reasons": []}
+        if self.headers["Authorization"] == "Bearer s3cret":
+            told["checks"] = {"models": [{"name": "smollm2-135m"}], "workers": []}
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(told).encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_the_site_tells_up_all_also_where_it_has_a_token(tmp_path: Path, settings: Any) -> None:
+    settings.SMOLFLEET = settings.SMOLFLEET.replace(metrics_token="s3cret")
+    starting = fleet(["smollm2-135m"], 1, tmp_path, settings)
+    starting._check()
+    with HTTPServer(("127.0.0.1", 0), Ready) as site:
+        thread = threading.Thread(target=site.handle_request)
+        thread.start()
+        starting._port = site.server_port
+        assert starting._is_ready()
+        thread.join()
 
 
 def test_each_model_needs_a_worker(tmp_path: Path, settings: Any) -> None:

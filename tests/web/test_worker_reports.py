@@ -1,10 +1,11 @@
-"""What a worker reports is believed only as far as it can be true. Planted in Redis, as whoever may write there could."""
+"""What a worker reports is believed only as far as it can be true: planted in Redis, as whoever writes there could."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import redis as redis_py
@@ -16,6 +17,7 @@ from chatsite.chat.models import Conversation, Generation
 from chatsite.usage.models import UsageDay
 from inference import keys
 from inference.cards import WorkerCard
+from inference.errors import InvalidRequest
 from inference.registry import MAX_CARD_BYTES, MAX_WORKERS, Registry
 from inference.wire import encode
 from tests.web.api_worker import kit
@@ -282,6 +284,7 @@ CARDS: list[dict[str, Any]] = [
     card(started_at=1e300),
     card(device="d" * 10_000),
     card(device="a\x00b"),
+    card(notes=["\x1b]0;a title for your terminal\x07"]),
     card(notes=["n"] * 1_000),
     card(degradations=["d" * 100_000]),
     card(name="another"),
@@ -322,6 +325,18 @@ def test_of_ten_thousand_cards_no_more_are_read_than_a_fleet_has(redis: redis_py
     redis.zadd(keys.WORKERS, dict.fromkeys(names, 2**45))
     redis.mset({keys.worker(name): json.dumps(card(name)) for name in names})
     assert len(Registry(redis).workers()) == MAX_WORKERS
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"sentence": "\x1b[2J"}, {"sentence": "s" * 10_000}, {"num_answers": -1}],
+    ids=["escape", "long", "negative"],
+)
+def test_a_report_of_a_swap_that_no_worker_gives_is_none(redis: redis_py.Redis, fields: dict[str, Any]) -> None:
+    order = uuid4()
+    redis.set(keys.swap_report(order), json.dumps({"order": str(order), "state": "ready", **fields}))
+    with pytest.raises(InvalidRequest):
+        dispatch.inference_client().swap_report(order)
 
 
 def test_a_hundred_megabytes_are_not_fetched_for_a_card(redis: redis_py.Redis) -> None:
