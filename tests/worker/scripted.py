@@ -187,9 +187,11 @@ class Store:
         return self.log.read(generation_id)
 
     def finish_of(self, generation_id: UUID) -> Finish:
-        finish = self.read(generation_id).finish
-        assert finish is not None
-        return finish
+        found = self.read(generation_id)
+        assert found.finish is not None
+        # The site believes no more than this.
+        assert found.finish.usage.completion_tokens <= sum(len(event.tokens) for event in found.events)
+        return found.finish
 
     def lose_lease(self, generation_id: UUID) -> None:
         """As if its worker had been silent for too long."""
