@@ -76,6 +76,9 @@ class RequestRate:
                 pipe.incr(key)
                 pipe.expire(key, 2 * WINDOW_SECONDS)
                 return int(pipe.execute()[0])
+        except redis.ResponseError:  # what lies there is no number of ours: this request is the first
+            self._redis.set(key, 1, ex=2 * WINDOW_SECONDS)
+            return 1
         except redis.RedisError:
             self._away_until = time.monotonic() + AWAY_SECONDS
             raise

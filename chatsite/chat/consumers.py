@@ -26,7 +26,7 @@ from django.db import DatabaseError
 from django.http import Http404
 
 from chatsite.accounts.models import User
-from chatsite.chat import access
+from chatsite.chat import access, notices
 from chatsite.chat.ending import end_tasks
 from chatsite.chat.hub import hub
 from chatsite.chat.language import language_of
@@ -216,8 +216,9 @@ class ListEvents(EventStream):
                     mailbox.begin_anew()
                     yield Frame("stale", {})
                 for hint in dict.fromkeys(mailbox.take()):  # the same twice says no more
-                    change, _, conversation = hint.decode().partition(" ")
-                    yield Frame("row", {"conversation": conversation, "change": change})
+                    if (told := notices.change_of(hint)) is not None:
+                        change, conversation = told
+                        yield Frame("row", {"conversation": conversation, "change": change})
                 await mailbox.wait(PING_SECONDS)
 
 

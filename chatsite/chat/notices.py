@@ -8,9 +8,12 @@ whether it may still go on: see `revoking`.
 
 from __future__ import annotations
 
+import re
 from uuid import UUID
 
 from inference import keys
+
+_CHANGE = re.compile(rb"([a-z]{1,20}) ([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 
 
 def channel_of(conversation_id: UUID) -> str:
@@ -26,3 +29,10 @@ def channel_of_standing(user_id: UUID) -> str:
 
 def channel_of_list(user_id: UUID) -> str:
     return f"{keys.PREFIX}list:{user_id}"
+
+
+def change_of(hint: bytes) -> tuple[str, str] | None:
+    """What changed of which conversation, as a hint of a list says it; None where it is none of ours: a page makes
+    addresses of these."""
+    match = _CHANGE.fullmatch(hint)
+    return (match[1].decode(), match[2].decode()) if match else None

@@ -37,6 +37,20 @@ def test_each_user_has_a_count_and_a_new_minute_begins_anew(redis: redis_py.Redi
     assert all(0 < redis.ttl(key) <= 120 for key in redis.keys("*rate*"))
 
 
+@pytest.mark.parametrize("planted", [b"x", b"", b"\x80\x05}.", b"9223372036854775807"])
+def test_a_count_that_is_none_begins_anew(redis: redis_py.Redis, clock: list[float], planted: bytes) -> None:
+    rate = RequestRate(redis)
+    alice = uuid.uuid4()
+    rate.take(alice, 2)
+    (key,) = redis.keys("*rate*")
+    redis.set(key, planted)
+    for _ in range(2):
+        rate.take(alice, 2)
+    with pytest.raises(RateExceeded):
+        rate.take(alice, 2)
+    assert 0 < redis.ttl(key) <= 120
+
+
 def test_no_limit_counts_nothing(redis: redis_py.Redis) -> None:
     RequestRate(redis).take(uuid.uuid4(), 0)
     assert redis.keys("*rate*") == []

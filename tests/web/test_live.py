@@ -16,7 +16,7 @@ from django.db import connection
 from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions, arrangement, consumers, dispatch, recording, streams
+from chatsite.chat import actions, arrangement, consumers, dispatch, notices, recording, streams
 from chatsite.chat.hub import Hub
 from chatsite.chat.models import Conversation
 from inference.client import InferenceClient
@@ -89,6 +89,18 @@ async def test_every_window_of_the_owner_hears_each_change_and_nobody_elses_does
         assert "secret" not in one.body + two.body
         assert not [event for event in stranger.events if event.event == "row"]
         assert sent.generation.pk == attempt.id
+
+
+async def test_hints_that_are_none_are_not_passed_on(
+    hub: Hub, alice: User, conversation: Conversation, redis: redis_py.Redis
+) -> None:
+    """A page makes addresses of what it is told."""
+    async with Window(alice) as window:
+        await subscribed(hub, window)
+        for hint in (b"", b"\xff", b"named ../../accounts/logout", b"named", b"x" * 10_000, b"\x00 " + b"0" * 36):
+            redis.publish(notices.channel_of_list(alice.pk), hint)
+        await in_thread(arrangement.rename)(alice, conversation, "x")
+        assert await window.hints(1) == [("named", str(conversation.pk))]
 
 
 async def test_failed_verb_says_nothing(hub: Hub, alice: User, bob: User, conversation: Conversation) -> None:
