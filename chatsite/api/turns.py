@@ -69,7 +69,7 @@ class RequestMessage(msgspec.Struct):
         if isinstance(self.content, str):
             return self.content
         if self.content is None:
-            if self.tool_calls:
+            if self.role == "assistant":
                 return ""
             raise InvalidRequest(f"{where} has no content.", param=f"{where}.content")
         texts = []

@@ -22,7 +22,8 @@ class OutputPipeline:
     `think_tags` None: the model has no reasoning, everything is content. `starts_thinking`: the prompt opened the
     thinking block already. `calls` looks for tool calls in content; None where none are offered. `stop` ends content
     only; reasoning and calls may hold such a text. A thinking tag inside a call is text of the call. `drops_space`: a
-    space at the very beginning, or behind a tag that is a token, is the tokenizer's own.
+    space at the very beginning, or behind a tag that is a token, is the tokenizer's own. `given` is content that the
+    prompt ends with: it is not told again, but what follows goes on from it.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class OutputPipeline:
         calls: ToolCallParser | None = None,
         stop: Sequence[str] = (),
         drops_space: bool = False,
+        given: str = "",
     ) -> None:
         self._token_bytes = token_bytes
         self._drops_space = self._is_beginning = drops_space
@@ -43,7 +45,9 @@ class OutputPipeline:
         self._splitter: ThinkingSplitter | None = None
         if think_tags is not None:
             fence = calls.fence if calls is not None else None  # a call's text, which holds no code, is kept from it
-            self._splitter = ThinkingSplitter(think_tags, starts_inside=starts_thinking, fence=fence)
+            self._splitter = ThinkingSplitter(think_tags, starts_inside=starts_thinking, fence=fence, given=given)
+        if calls is not None:
+            calls.fence.feed(given)
         self._stop = StopStrings(stop)
         self._think_tokens: dict[int, str] = {}  # tags that are tokens, with their texts
         self._open_id: int | None = None
@@ -92,15 +96,18 @@ class OutputPipeline:
             self.num_reasoning_tokens += 1
         return self._shown(deltas)
 
-    def flush(self) -> list[Delta]:
-        """No more tokens follow: everything still held back. Nothing once a stop string was completed."""
+    def flush(self, *, is_cut: bool = False) -> list[Delta]:
+        """No more tokens follow: everything still held back. Nothing once a stop string was completed.
+
+        `is_cut`: not the model ended it, so an unfinished tool call is not shown as content.
+        """
         if self._stop.stopped:
             return []
         deltas = self._parted(self._detokenizer.flush())
         if self._splitter is not None:
             deltas += self._called(self._splitter.flush())
         if self._calls is not None:
-            deltas += self._calls.flush()
+            deltas += self._calls.flush(is_cut=is_cut)
         deltas = self._shown(deltas)
         rest = self._stop.flush()
         self.num_shown_chars += len(rest)
@@ -153,26 +160,28 @@ class OutputPipeline:
 
 def merged(deltas: Iterable[Delta]) -> list[Delta]:
     """The same in as few deltas as possible: neighbours of one kind (and one call) joined, empty ones gone."""
-    result: list[Delta] = []
+    runs: list[list[Delta]] = []
     for delta in deltas:
-        before = result[-1] if result else None
-        if delta.call is not None:
-            call = _joined(before.call, delta.call) if before is not None and before.call is not None else None
-            if call is None:
-                result.append(delta)
-            else:
-                result[-1] = Delta(delta.kind, "", call)
-        elif not delta.text:
+        if delta.call is None and not delta.text:
             continue
-        elif before is not None and before.kind == delta.kind:
-            result[-1] = Delta(delta.kind, before.text + delta.text)
+        if runs and _may_join(runs[-1][0], delta):
+            runs[-1].append(delta)
         else:
-            result.append(delta)
-    return result
+            runs.append([delta])
+    return [_joined(run) if len(run) > 1 else run[0] for run in runs]
 
 
-def _joined(first: ToolCallDelta, second: ToolCallDelta) -> ToolCallDelta | None:
-    """Both pieces as one; None where they are not of one call, or the second one tells more than text."""
-    if first.index != second.index or second.id or second.name or second.error is not None:
-        return None
-    return ToolCallDelta(first.index, first.id, first.name, first.arguments + second.arguments)
+def _may_join(first: Delta, second: Delta) -> bool:
+    if first.call is None or second.call is None:
+        return first.call is second.call and first.kind == second.kind
+    tells_more = second.call.id or second.call.name or second.call.error is not None
+    return first.call.index == second.call.index and first.call.error is None and not tells_more
+
+
+def _joined(run: Sequence[Delta]) -> Delta:
+    """Those deltas as one."""
+    first = run[0]
+    if first.call is None:
+        return Delta(first.kind, "".join(delta.text for delta in run))
+    arguments = "".join(delta.call.arguments for delta in run if delta.call is not None)
+    return Delta(first.kind, "", ToolCallDelta(first.call.index, first.call.id, first.call.name, arguments))

@@ -41,10 +41,13 @@ class ThinkingSplitter:
     Trimmed: white space around all reasoning taken together (so an empty block leaves nothing), and line ends before
     the first character of the answer. White space between two blocks stays, since it parts two thoughts.
 
-    `fence` is for a content that somebody else knows better: it is fed by them, and only asked here.
+    `fence` is for a content that somebody else knows better: it is fed by them, and only asked here. `given` is content
+    that stands before the text.
     """
 
-    def __init__(self, tags: ThinkTags, *, starts_inside: bool = False, fence: CodeFence | None = None) -> None:
+    def __init__(
+        self, tags: ThinkTags, *, starts_inside: bool = False, fence: CodeFence | None = None, given: str = ""
+    ) -> None:
         self._tags = tags
         self._inside = starts_inside
         self._reads_text = not tags.are_tokens
@@ -52,9 +55,11 @@ class ThinkingSplitter:
         self._held = ""  # may begin a literal tag
         self._feeds_fence = fence is None
         self._fence = fence or CodeFence()  # of the content before `_held`
-        self._blank = ""  # white space of reasoning, shown only when more reasoning follows
+        self._blank: list[str] = []  # white space of reasoning, shown only when more reasoning follows
         self._has_reasoning = False
-        self._has_content = False
+        self._has_content = bool(given)
+        if fence is None:
+            self._fence.feed(given)
 
     @property
     def is_thinking(self) -> bool:
@@ -104,13 +109,13 @@ class ThinkingSplitter:
         return self._show_reasoning(text) if self._inside else self._show_content(text)
 
     def _show_reasoning(self, text: str) -> list[Delta]:
-        text = self._blank + text
-        if not self._has_reasoning:
-            text = text.lstrip()
         shown = text.rstrip()
-        self._blank = text[len(shown) :]
+        blank = text[len(shown) :]
         if not shown:
+            self._blank.append(blank)
             return []
+        shown = "".join([*self._blank, shown]) if self._has_reasoning else shown.lstrip()
+        self._blank = [blank]
         self._has_reasoning = True
         return [Delta("reasoning", shown)]
 

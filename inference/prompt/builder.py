@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from inference.prompt import context_window
+from inference.prompt import context_window, placing
 from inference.prompt import messages as message_rules
 from inference.prompt.chat_template import ChatTemplate, Segment
 from inference.prompt.kit import PromptKit
 from inference.prompt.tokenizer import Tokenizer
 from inference.prompt.tool_texts import Dialect
-from inference.protocol import ChatMessage, GenerationRequest
+from inference.protocol import ChatMessage, GenerationRequest, Role
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Prompt:
 
     The first `num_shared` tokens hold no person's text: the template's, and a system message that the request says is
     the site's own. Their KV may serve everybody. `adds_space`: a space that the answer begins with is the tokenizer's
-    and none of the answer.
+    and none of the answer. `given` is the text that the answer goes on from: its tokens, `num_given`, are the last.
     """
 
     tokens: npt.NDArray[np.int32]
@@ -34,6 +34,8 @@ class Prompt:
     num_dropped_messages: int = 0
     num_shared: int = 0
     adds_space: bool = False
+    given: str = ""
+    num_given: int = 0
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class _Rendered:
     tokens: list[int]
     ends_thinking_open: bool
     num_shared: int
+    num_given: int
 
 
 _Texts = dict[tuple[str, bool], list[int]]  # ids of people's texts, by text and whether it begins
@@ -55,6 +58,7 @@ class PromptBuilder:
 
     def build(self, request: GenerationRequest) -> Prompt:
         """Raises InvalidRequest: messages or tools are not sound. PromptTooLong: not even the newest turn fits."""
+        message_rules.check(request.messages)
         message_rules.check_tools(request)
         rendered: dict[int, _Rendered] = {}
         texts: _Texts = {}
@@ -66,7 +70,7 @@ class PromptBuilder:
             return len(rendered[key].tokens)
 
         fitted = context_window.fit(
-            request.messages,
+            placing.with_one_head(request.messages),
             count=count,
             context_tokens=self.kit.context_tokens,
             max_tokens=self._reply_tokens(request),
@@ -79,6 +83,8 @@ class PromptBuilder:
             fitted.num_dropped,
             chosen.num_shared,
             self.tokenizer.adds_space(chosen.tokens),
+            given=_split(request.messages)[1],
+            num_given=chosen.num_given,
         )
 
     def _reply_tokens(self, request: GenerationRequest) -> int | None:
@@ -98,8 +104,9 @@ class PromptBuilder:
         return request.tool_dialect or ("python" if self.kit.tools == "python" else "xml")
 
     def _render(self, request: GenerationRequest, messages: Sequence[ChatMessage], texts: _Texts) -> _Rendered:
+        turns, given = _split(messages)
         segments = self.template.render(
-            messages,
+            turns,
             thinking=request.thinking,
             date=request.date,
             tools=request.tools if request.may_call else (),
@@ -121,7 +128,13 @@ class PromptBuilder:
         # nor where tools and calls may stand in it unmarked.
         if not self.template.is_own and (request.tools or any(message.tool_calls for message in messages)):
             num_shared = 0
-        return _Rendered(tokens, tags is not None and tail.endswith(tags.open), num_shared or 0)
+        is_thought_open = tags is not None and tail.endswith(tags.open)
+        if not given:
+            return _Rendered(tokens, is_thought_open, num_shared or 0, 0)
+        if tags is not None and is_thought_open:
+            tokens += self.tokenizer.encode_scaffold(f"\n{tags.close}\n", begins=self.tokenizer.begins_after(tokens))
+        ids = self.tokenizer.encode_text(given, begins=self.tokenizer.begins_after(tokens))
+        return _Rendered(tokens + ids, False, num_shared or 0, len(ids))
 
     def _encoded(self, segments: Sequence[Segment], texts: _Texts) -> list[list[int]]:
         """Ids of each segment. People's texts go in one batch; a long history comes here several times as it is cut."""
@@ -144,3 +157,16 @@ class PromptBuilder:
             found = self.tokenizer.encode_batch(missing, begins=begins)
             texts.update(zip([(text, begins) for text in missing], found, strict=True))
         return [scaffold[index] if index in scaffold else texts[keys[index]] for index in range(len(segments))]
+
+
+def _split(messages: Sequence[ChatMessage]) -> tuple[Sequence[ChatMessage], str]:
+    """The turns to be answered, and the text that the answer goes on from: what assistant messages at the end say."""
+    num_given = next((i for i, message in enumerate(reversed(messages)) if not _is_given(message)), len(messages))
+    if not num_given:
+        return messages, ""
+    given = placing.BETWEEN.join(filter(None, (message.content for message in messages[-num_given:])))
+    return messages[:-num_given] or (ChatMessage(role=Role.USER, content=""),), given
+
+
+def _is_given(message: ChatMessage) -> bool:
+    return message.role is Role.ASSISTANT and not message.tool_calls

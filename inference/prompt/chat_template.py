@@ -10,13 +10,15 @@ beforehand; and special tokens' texts inside content are broken by a further non
 cuts a mark off cannot turn content into scaffold.
 
 Tools, calls and results reach our own template as such content. Another template gets tools and calls as plain values
-to look into, with no marks but every special token's text broken; one that knows no tools gets them told in words.
+to look into, with no marks but every special token's text broken. What a template cannot write is learnt from probes
+when it is compiled: tools and calls are then told in words, turns placed where it has a place for them
+(`prompt.placing`). Nothing that was sent is left out.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
@@ -25,7 +27,7 @@ from jinja2.exceptions import TemplateError
 
 from inference.errors import InvalidRequest, ModelFileError
 from inference.prompt import messages as message_rules
-from inference.prompt import tool_texts
+from inference.prompt import placing, tool_texts
 from inference.prompt.kit import PromptKit
 from inference.prompt.sandbox import RefusedByTemplate, TemplateSandbox, clock, refuse
 from inference.prompt.tokenizer import BREAKER
@@ -47,6 +49,8 @@ _TOOL_VARIABLES: dict[Dialect, frozenset[str]] = {
     "xml": frozenset({"tools", "xml_tools"}),
     "python": frozenset({"python_tools"}),
 }
+_PROBE_TOOL = ToolSpec(name="probe_tool", description="A probe.")
+_PROBE_CALL = ToolCall("call12345", "probe_tool", "{}")  # some want an id of nine letters and digits
 
 # What a template's own mistakes raise while it runs; the sandbox turns some into SecurityError itself.
 _TEMPLATE_FAULTS = (TemplateError, TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError,
@@ -86,6 +90,9 @@ class ChatTemplate:
             raise ModelFileError(f"The chat template of {kit.model} leaves a plain question out.")
         for role in (Role.SYSTEM, Role.USER, Role.ASSISTANT):
             self._trims[role] = self._probe_trimming(role)
+        self._means = placing.Means.of(self._arrives)
+        self._shown_tools = frozenset(dialect for dialect in _TOOL_VARIABLES if self._shows_tools(dialect))
+        self._shows_calls = self._probe_calls()
 
     @property
     def is_own(self) -> bool:
@@ -112,11 +119,35 @@ class ChatTemplate:
         """
         messages = message_rules.check(messages)
         today = _day(date)
-        if not self.is_own:
-            messages, tools = self._within_its_means(messages, tools, dialect)
+        forms = [(messages, tools)] if self.is_own else list(self._within_its_means(messages, tools, dialect))
+        for number, (turns, offered) in enumerate(forms, 1):
+            try:
+                return _segments(self._rendered(turns, offered, dialect, thinking, today))
+            except RefusedByTemplate as error:
+                if number == len(forms):
+                    raise InvalidRequest(
+                        f"This model's chat template refuses the messages: {error}", param="messages"
+                    ) from error
+            except _TEMPLATE_FAULTS as error:
+                if number == len(forms):
+                    raise InvalidRequest(
+                        f"This model's chat template cannot render these messages ({type(error).__name__}: {error}).",
+                        param="messages",
+                    ) from error
+        raise AssertionError("there is at least one form")
+
+    def _rendered(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[ToolSpec],
+        dialect: Dialect,
+        thinking: bool | None,
+        today: date,
+    ) -> str:
+        """Raises whatever the template raises."""
         context = self._tool_context(tools, dialect)
         plain: list[dict[str, Any]] = []
-        for index, message in enumerate(messages):
+        for index, message in enumerate(placing.placed(messages, self._means)):
             content = message.content
             if message.tool_calls:
                 content = content.rstrip("\n")  # the template writes the line end between content and calls
@@ -133,31 +164,22 @@ class ChatTemplate:
                     context["system_override"] = True
             fields = {"role": message.role.value, "content": self._marked(message.role, content)}
             plain.append(fields | self._call_fields(message, dialect))
-        try:
-            text = self._run(plain, thinking, today, context)
-        except RefusedByTemplate as error:
-            raise InvalidRequest(
-                f"This model's chat template refuses the messages: {error}", param="messages"
-            ) from error
-        except _TEMPLATE_FAULTS as error:
-            raise InvalidRequest(
-                f"This model's chat template cannot render these messages ({type(error).__name__}: {error}).",
-                param="messages",
-            ) from error
-        return _segments(text)
+        return self._run(plain, thinking, today, context)
 
     def _within_its_means(
         self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], dialect: Dialect
-    ) -> tuple[Sequence[ChatMessage], Sequence[ToolSpec]]:
-        """Messages and tools with what the template would pass over told in words."""
-        if not (tools or any(message.tool_calls or message.role is Role.TOOL for message in messages)):
-            return messages, tools
-        known = _TOOL_VARIABLES[dialect]
-        if not self._reads & known:
-            return tool_texts.told_as_text(messages, tools, dialect), ()
-        if "tool_calls" not in self._kit.chat_template:
-            return tool_texts.told_as_text(messages, (), dialect), tools
-        return messages, tools
+    ) -> Iterator[tuple[Sequence[ChatMessage], Sequence[ToolSpec]]]:
+        """Messages and tools with what the template would pass over told in words; then, for a template that refuses
+        these calls after all, with everything told so."""
+        has_calls = any(message.tool_calls or message.role is Role.TOOL for message in messages)
+        if tools and dialect not in self._shown_tools:
+            yield tool_texts.told_as_text(messages, tools, dialect), ()
+        elif has_calls and not self._shows_calls:
+            yield tool_texts.told_as_text(messages, (), dialect), tools
+        else:
+            yield messages, tools
+            if has_calls or tools:
+                yield tool_texts.told_as_text(messages, tools, dialect), ()
 
     def _tool_context(self, tools: Sequence[ToolSpec], dialect: Dialect) -> dict[str, Any]:
         """What the template reads of tools; its variables for none stay undefined, but `tools`, which is None."""
@@ -242,6 +264,42 @@ class ChatTemplate:
         except _TEMPLATE_FAULTS:  # a template without system messages, say: render() tells whoever sends one
             return False, False
         return "pröbe" in text and "\n  pröbe" not in text, "pröbe" in text and "pröbe \n " not in text
+
+    def _arrives(self, turns: placing.Turns) -> bool:
+        """Whether the texts of `turns` are all in the prompt, in their order."""
+        return self._shows([{"role": role.value, "content": text} for role, text in turns], [text for _, text in turns])
+
+    def _shows_tools(self, dialect: Dialect) -> bool:
+        if not self._reads & _TOOL_VARIABLES[dialect]:
+            return self.is_own
+        question = [{"role": "user", "content": "(hello)"}]
+        context = self._tool_context([_PROBE_TOOL], dialect)
+        return self._shows(question, ["probe_tool"], context) and self._shows(question, ["(hello)"], context)
+
+    def _probe_calls(self) -> bool:
+        if "tool_calls" not in self._kit.chat_template:
+            return self.is_own
+        called = ChatMessage(role=Role.ASSISTANT, content="", tool_calls=(_PROBE_CALL,))
+        told = ChatMessage(role=Role.TOOL, content="(rain)", tool_call_id=_PROBE_CALL.id)
+        messages = [
+            {"role": message.role.value, "content": message.content} | self._call_fields(message, "xml")
+            for message in (ChatMessage(role=Role.USER, content="(hello)"), called, told)
+        ]
+        return self._shows(messages, ["(hello)", "probe_tool", "(rain)"])
+
+    def _shows(
+        self, messages: list[dict[str, Any]], texts: Sequence[str], context: dict[str, Any] | None = None
+    ) -> bool:
+        try:
+            rendered = self._run(messages, None, date(2025, 1, 1), context)
+        except _TEMPLATE_FAULTS:  # it refuses them, or has a mistake just there
+            return False
+        at = 0
+        for text in texts:
+            at = rendered.find(text, at) + 1
+            if not at:
+                return False
+        return True
 
 
 def _segments(text: str) -> list[Segment]:

@@ -53,7 +53,7 @@ def fit(
     if least > room:
         limit = context_tokens - min(MIN_REPLY_TOKENS, reply)
         if least > limit:
-            raise PromptTooLong(prompt_tokens=least, limit_tokens=limit)
+            raise PromptTooLong(prompt_tokens=least, limit_tokens=limit, context_tokens=context_tokens)
         kept = options[-1] if options else messages
         return Fitted(kept, len(messages) - len(kept), least)
     step = max(1, room // 4)

@@ -42,9 +42,9 @@ def parse(raw: object) -> tuple[ChatMessage, ...]:
 def check(messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
     """The messages as they are, or InvalidRequest that names the first problem and what was expected there.
 
-    A system message stands first or nowhere, a tool's result follows an assistant message or another result, every
-    call has its result before anything else comes, and the last message is one to be answered (user or tool). Content
-    is text without lone surrogates.
+    A tool's result follows an assistant message or another result, and every call has its result before anything else
+    comes. System messages may stand anywhere else: `prompt.placing` finds them a place. An assistant message at the
+    end is the beginning of the answer. Content is text without lone surrogates.
     """
     if not messages:
         raise InvalidRequest("messages must not be empty: expected at least a user message.", param="messages")
@@ -124,8 +124,6 @@ class _Order:
 
     def take(self, message: ChatMessage, where: str) -> None:
         role = message.role
-        if role is Role.SYSTEM and self._previous is not None:
-            raise _unexpected(where, role, "user or assistant", "a system message must be the first one")
         if role is Role.TOOL:
             self._take_result(message, where)
         elif self._open:
@@ -155,8 +153,6 @@ class _Order:
     def end(self) -> None:
         if self._open:
             raise InvalidRequest(f"after {self._where}: expected a tool message: {self._missing()}.", param="messages")
-        if self._previous not in (Role.USER, Role.TOOL):
-            raise _unexpected(self._where, self._previous, "user or tool", "the last message must be one to answer")
 
     def _missing(self) -> str:
         return f"the tool call {self._open[0][:80]!r} of {self._calls_where} has no result yet"
@@ -205,7 +201,7 @@ def _message(item: object, where: str) -> ChatMessage:
         ) from None
     calls = _calls(item.get("tool_calls"), f"{where}.tool_calls")
     content = item.get("content")
-    text = "" if content is None and calls else _text(content, f"{where}.content")
+    text = "" if content is None and role is Role.ASSISTANT else _text(content, f"{where}.content")
     call_id = item.get("tool_call_id")
     if call_id is not None and not isinstance(call_id, str):
         raise InvalidRequest(f"{where}.tool_call_id must be text.", param=f"{where}.tool_call_id")

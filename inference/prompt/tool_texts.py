@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import groupby
 from keyword import iskeyword
 from typing import Any, Literal
 
@@ -76,23 +77,22 @@ def told_as_text(
     Results in a row become one user turn, since such templates may insist that user and assistant take turns.
     """
     told: list[ChatMessage] = []
-    is_result = False
-    for message in messages:
-        content = message.content
-        if message.role is Role.TOOL:
-            content = f"<tool_response>\n{content}\n</tool_response>"
-            if is_result:
-                content = f"{told.pop().content}\n{content}"
-            told.append(ChatMessage(role=Role.USER, content=content))
-        elif message.tool_calls:
-            opener, closer = TAGS[dialect]
-            calls = [f"{opener}\n{call_text(call, dialect)}\n{closer}" for call in message.tool_calls]
-            lines = [content.rstrip("\n")] if content.strip() else []
-            told.append(ChatMessage(role=message.role, content="\n".join([*lines, *calls])))
+    for is_result, group in groupby(messages, key=lambda message: message.role is Role.TOOL):
+        if is_result:
+            results = [f"<tool_response>\n{message.content}\n</tool_response>" for message in group]
+            told.append(ChatMessage(role=Role.USER, content="\n".join(results)))
         else:
-            told.append(message)
-        is_result = message.role is Role.TOOL
+            told += [_with_calls_told(message, dialect) for message in group]
     if tools:
         head = told.pop(0).content + "\n\n" if told[0].role is Role.SYSTEM else ""
         told.insert(0, ChatMessage(role=Role.SYSTEM, content=head + section(tools, dialect)))
     return tuple(told)
+
+
+def _with_calls_told(message: ChatMessage, dialect: Dialect) -> ChatMessage:
+    if not message.tool_calls:
+        return message
+    opener, closer = TAGS[dialect]
+    calls = [f"{opener}\n{call_text(call, dialect)}\n{closer}" for call in message.tool_calls]
+    lines = [message.content.rstrip("\n")] if message.content.strip() else []
+    return ChatMessage(role=message.role, content="\n".join([*lines, *calls]))

@@ -39,6 +39,7 @@ class Preparation:
         Raises:
             InvalidRequest: the model cannot answer this; the sentence says why.
         """
+        request = model.settled(request)
         prompt = model.prompts.build(request)
         sampling = model.sampling_of(request)
         plan = SamplerPlan.of(sampling, seed=seed_of(request.id))
@@ -66,11 +67,12 @@ class Preparation:
         """What makes text of the answer's tokens."""
         return OutputPipeline(
             model.token_bytes,
-            think_tags=model.think_tags_for(self.sampling),
+            think_tags=model.think_tags_for(request),
             starts_thinking=self.prompt.starts_thinking,
             calls=model.calls_in(request),
             stop=self.sampling.stop,
             drops_space=self.prompt.adds_space,
+            given=self.prompt.given,
         )
 
     @property

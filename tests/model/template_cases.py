@@ -38,6 +38,17 @@ CASES = [
     Case("image part", [_user([{"type": "image_url", "image_url": {"url": "x"}}])], is_ok=False),
     Case("lone surrogate", [_user("\ud83d")], is_ok=False),
     Case("tool result without a call", [_user("a"), {"role": "tool", "content": "r", "tool_call_id": "none"}], False),
-    Case("system message in the middle", [_user("a"), {"role": "system", "content": "b"}, _user("c")], False),
-    Case("nothing to answer", [_user("a"), {"role": "assistant", "content": "b"}], False),
+    Case(
+        "a system message in the middle joins the question behind it",
+        [_user("a"), {"role": "assistant", "content": "A"}, {"role": "system", "content": "b"}, _user("c")],
+        contains="A<|im_end|>\n<|im_start|>user\nb\n\nc<|im_end|>",
+    ),
+    Case(
+        "several system messages at the beginning are one",
+        [{"role": "system", "content": "a"}, {"role": "system", "content": "b"}, _user("c")],
+        num_turn_openers=3,
+        contains="a\n\nb",
+    ),
+    Case("an answer at the end goes on", [_user("a"), {"role": "assistant", "content": "b"}], num_turn_openers=3),
+    Case("an assistant without content", [_user("a"), {"role": "assistant", "content": None}, _user("c")]),
 ]

@@ -51,6 +51,8 @@ def test_message_lists_render_or_are_refused_by_name(smollm3_builder: PromptBuil
     if case.num_turn_openers is not None:
         assert list(prompt.tokens).count(opener) == case.num_turn_openers
     assert case.contains in text
+    if case.messages[-1]["role"] == "assistant":
+        assert text.endswith("<|im_start|>assistant\n" + case.messages[-1]["content"])
     if case.thinks is not None:
         assert ("Reasoning Mode: /think\n" in text) == case.thinks
         assert text.endswith(UNTHOUGHT) != case.thinks

@@ -194,10 +194,9 @@ RESULT = {"role": "tool", "content": "r", "tool_call_id": "c"}
 @pytest.mark.parametrize(
     ("turns", "param", "said"),
     [
-        ([ASKED, {"role": "system", "content": "s"}], "messages[1]", "has the role system, expected user or assistant"),
         ([RESULT], "messages[0]", "has the role tool, expected system, user or assistant"),
         ([ASKED, RESULT], "messages[1]", "has the role tool, expected user or assistant"),
-        ([ASKED, ASSISTANT], "messages[1]", "has the role assistant, expected user or tool"),
+        ([ASKED, CALLED, {"role": "system", "content": "s"}], "messages[2]", "has the role system, expected tool"),
         ([ASKED, CALLED, ASKED], "messages[2]", "has the role user, expected tool: the tool call 'c' of messages[1]"),
         ([ASKED, CALLED], "messages", "after messages[1]: expected a tool message"),
         ([ASKED, CALLED, RESULT, RESULT], "messages[3].tool_call_id", "expected no result here"),

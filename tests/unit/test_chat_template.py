@@ -79,11 +79,11 @@ def test_loop_variables_still_work() -> None:
 
 def test_a_refusal_of_the_template_is_the_senders_to_read() -> None:
     source = (
-        "{% if messages[0].role == 'system' %}{{ raise_exception('No system messages.') }}{% endif %}"
+        "{% if messages | length > 1 %}{{ raise_exception('One message at a time.') }}{% endif %}"
         "{{ messages[-1].content }}"
     )
-    turns = [ChatMessage(role=Role.SYSTEM, content="x"), ChatMessage(role=Role.USER, content="y")]
-    with pytest.raises(InvalidRequest, match="No system messages"):
+    turns = [ChatMessage(role=role, content="x") for role in (Role.USER, Role.ASSISTANT, Role.USER)]
+    with pytest.raises(InvalidRequest, match="One message at a time"):
         template(source).render(turns, thinking=None, date="")
 
 
