@@ -6,12 +6,12 @@ Workers, the site worker, the hub and the API all read answers through it. Plain
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal
 
 import msgspec
 
-from inference.protocol import Delta, Event, EventKind, Finish, ToolCall
+from inference.protocol import CALL_TRUNCATED, Delta, Event, EventKind, Finish, ToolCall, ToolCallDelta
 
 
 class Cursor(msgspec.Struct, frozen=True):
@@ -55,15 +55,20 @@ class Log(msgspec.Struct, frozen=True):
         return tool_calls_of(delta for event in self.events for delta in event.deltas)
 
 
-def tool_calls_of(deltas: Iterable[Delta]) -> tuple[ToolCall, ...]:
-    """The calls that `deltas` add up to, in order; failed ones are left out."""
-    heads: dict[int, tuple[str, str]] = {}
-    arguments: dict[int, list[str]] = {}
+def tool_calls_of(deltas: Iterable[Delta], *, with_cut: bool = False) -> tuple[ToolCall, ...]:
+    """The calls that `deltas` add up to, in order; failed ones are left out. `with_cut` keeps the one in whose middle
+    the answer was cut, as far as it goes."""
+    calls: dict[int, list[ToolCallDelta]] = {}
     failed: set[int] = set()
     for piece in (delta.call for delta in deltas if delta.call is not None):
-        call_id, name = heads.get(piece.index, ("", ""))
-        heads[piece.index] = (call_id + piece.id, name + piece.name)
-        arguments.setdefault(piece.index, []).append(piece.arguments)
-        if piece.error is not None:
+        pieces = calls.setdefault(piece.index, [])
+        is_cut = piece.error is not None and piece.error.code == CALL_TRUNCATED
+        if piece.error is not None and not (with_cut and is_cut and pieces):
             failed.add(piece.index)
-    return tuple(ToolCall(*heads[index], "".join(arguments[index])) for index in sorted(heads) if index not in failed)
+        pieces.append(piece)
+    return tuple(_call_of(pieces) for index, pieces in sorted(calls.items()) if index not in failed)
+
+
+def _call_of(pieces: Sequence[ToolCallDelta]) -> ToolCall:
+    first = pieces[0]  # has its id and name
+    return ToolCall(first.id, first.name, "".join(piece.arguments for piece in pieces))

@@ -26,6 +26,7 @@ MAX_SCHEMA_CHARS = 100_000
 MAX_TOOLS = 128
 MAX_TOOL_CHARS = 20_000  # of one tool's description
 MAX_THINKING_BUDGET = 1_000_000  # tokens
+CALL_TRUNCATED = "tool_call_truncated"  # the code of a call in whose middle the answer ended
 
 
 class Role(StrEnum):
@@ -251,7 +252,8 @@ class ErrorFacts(msgspec.Struct, frozen=True, kw_only=True):
 class ToolCallDelta(msgspec.Struct, frozen=True, omit_defaults=True):
     """A piece of the answer's call number `index` (from 0): the first has its id and name, `arguments` add up to JSON.
 
-    One with `error` is a call's last: what came of it before counts for nothing, and its text follows as content.
+    One with `error` is a call's last: what came of it before counts for nothing, and its text follows as content (but
+    for a call that a limit cut: CALL_TRUNCATED).
     """
 
     index: int

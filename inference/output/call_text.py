@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection
 
 from inference.output.json_scanner import JsonScanner, NotJson
-from inference.protocol import ErrorFacts
+from inference.protocol import CALL_TRUNCATED, ErrorFacts
 
 MAX_CALL_CHARS = 1_000_000
 
@@ -30,7 +30,7 @@ def invalid(what: str) -> CallFault:
 
 
 def truncated() -> CallFault:
-    return CallFault("tool_call_truncated", "The answer ended in the middle of a tool call.")
+    return CallFault(CALL_TRUNCATED, "The answer ended in the middle of a tool call.")
 
 
 def unknown(name: str) -> CallFault:
@@ -48,14 +48,19 @@ class CallText:
         self._names = names
         self._scanner = JsonScanner()
         self._num_chars = 0
-        self._name_text = ""
-        self._arguments_text = ""
-        self._ready = ""  # of the arguments, waiting for the name
+        self._name_text: list[str] = []
+        self._arguments_text: list[str] = []
+        self._ready: list[str] = []  # of the arguments, waiting for the name
         self._seen: set[str] = set()
 
     @property
     def is_done(self) -> bool:
         return self._scanner.is_done
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether name and arguments are known to their ends; the object itself may yet be open."""
+        return bool(self.name) and "arguments" in self._seen
 
     def feed(self, char: str) -> str:
         """The text of the arguments that can be shown now.
@@ -72,7 +77,7 @@ class CallText:
             raise invalid("it is not sound JSON") from None
         key = self._scanner.key
         if told and key == "name":
-            self._name_text += told
+            self._name_text.append(told)
         elif told and key in _ARGUMENT_KEYS:
             self._take_arguments(told)
         if self._scanner.ended is not None:
@@ -81,24 +86,24 @@ class CallText:
             self._end()
         if not self.name:
             return ""
-        ready, self._ready = self._ready, ""
-        return ready
+        ready, self._ready = self._ready, []
+        return "".join(ready)
 
     def _take_arguments(self, told: str) -> None:
         if "arguments" in self._seen:
             raise invalid("its arguments come twice")
         if not self._arguments_text and told not in ("{", '"', "n"):
             raise invalid("its arguments are no object")
-        self._arguments_text += told
+        self._arguments_text.append(told)
         if self._arguments_text[0] == "{":
-            self._ready += told
+            self._ready.append(told)
 
     def _end_member(self, key: str) -> None:
         if key == "name":
             if "name" in self._seen:
                 raise invalid("its name comes twice")
             self._seen.add("name")
-            name = json.loads(self._name_text)
+            name = json.loads("".join(self._name_text))
             if not isinstance(name, str) or not name:
                 raise invalid("its name is no text")
             if name not in self._names:
@@ -106,16 +111,17 @@ class CallText:
             self.name = name
         elif key in _ARGUMENT_KEYS:
             self._seen.add("arguments")
-            if self._arguments_text == "null":
-                self._ready = "{}"
-            elif self._arguments_text[0] == '"':
-                self._ready = _object_in(json.loads(self._arguments_text))
+            text = "".join(self._arguments_text)
+            if text == "null":
+                self._ready = ["{}"]
+            elif text[0] == '"':
+                self._ready = [_object_in(json.loads(text))]
 
     def _end(self) -> None:
         if not self.name:
             raise invalid("it has no name")
         if "arguments" not in self._seen:
-            self._ready = "{}"
+            self._ready = ["{}"]
 
 
 def _object_in(text: str) -> str:

@@ -53,7 +53,7 @@ class JsonScanner:
         self._state = _State.START
         self._open: list[str] = []
         self._is_key = False
-        self._key_text = ""
+        self._key_text: list[str] = []
         self._num_hex = 0  # digits that an escape still lacks
         self._hex = ""
         self._needs_low = False  # the escape before was the first half of a character
@@ -110,7 +110,7 @@ class JsonScanner:
         elif char == '"':
             return self._end_string()
         if self._is_key and len(self._open) == 1:
-            self._key_text += told
+            self._key_text.append(told)
         return self._told(told)
 
     def _end_hex(self) -> None:
@@ -126,7 +126,7 @@ class JsonScanner:
             self._end_value()
             return told
         if len(self._open) == 1:
-            self.key = json.loads(f'"{self._key_text}"')
+            self.key = json.loads(f'"{"".join(self._key_text)}"')
         self._state = _State.COLON
         return self._told('"')
 
@@ -137,7 +137,7 @@ class JsonScanner:
             self._state = _State.FIRST_KEY
             return ""
         if state in (_State.FIRST_KEY, _State.KEY) and char == '"':
-            self._is_key, self._key_text = True, ""
+            self._is_key, self._key_text = True, []
             self._state = _State.STRING
             return self._told(char)
         if state is _State.COLON and char == ":":

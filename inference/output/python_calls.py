@@ -44,8 +44,9 @@ class PythonBlock:
     """The text of one block up to `closer`, which is no part of it. `text` is as written, `source` as parsed."""
 
     def __init__(self, closer: str) -> None:
-        self.text = ""
-        self.source = ""
+        self._text: list[str] = []
+        self._source: list[str] = []
+        self._tail = ""  # of the text, as long as what closes it
         self._closer = closer
         self._state = _State.CODE
         self._quote = ""
@@ -53,20 +54,29 @@ class PythonBlock:
         self._is_triple = False
         self._is_raw = False
 
+    @property
+    def text(self) -> str:
+        return "".join(self._text)
+
+    @property
+    def source(self) -> str:
+        return "".join(self._source)
+
     def feed(self, char: str) -> bool:
         """Take `char`; whether the block has ended with it."""
-        self.text += char
+        self._text.append(char)
+        self._tail = (self._tail + char)[-len(self._closer) :] if self._closer else ""
         if self._state is _State.ESCAPE:
             # Python keeps the backslash of an escape that it does not know, but warns; said twice it is the same.
             if char not in _ESCAPES and not self._is_raw:
-                self.source += "\\"
+                self._source.append("\\")
             self._state = _State.STRING
         else:
             self._step(char)
-        self.source += char
-        if self._state in (_State.CODE, _State.COMMENT) and self.text.endswith(self._closer):
-            self.text = self.text[: -len(self._closer)]
-            self.source = self.source[: -len(self._closer)]
+        self._source.append(char)
+        if self._state in (_State.CODE, _State.COMMENT) and self._tail == self._closer:
+            del self._text[-len(self._closer) :]  # no escape is in it: as many pieces as characters
+            del self._source[-len(self._closer) :]
             return True
         return False
 
@@ -84,7 +94,7 @@ class PythonBlock:
         elif char == "\n":
             self._state = _State.CODE
         elif self._state is _State.CODE and char in "'\"":
-            prefix = _PREFIX.search(self.source[-3:])
+            prefix = _PREFIX.search("".join(self._source[-3:]))
             self._is_raw = prefix is not None and "r" in prefix[1].lower()
             self._state, self._quote, self._num_quotes, self._is_triple = _State.OPENING, char, 1, False
         elif self._state is _State.CODE and char == "#":

@@ -7,6 +7,9 @@ alone, in the thread of one generation.
 A call begins with its tag, but not inside a fenced code block nor right after a quote character: there an answer
 explains the tag. What turns out to be no good call fails alone: its text is content, as it was written, and what
 follows goes on. Text around calls is content; white space that would be all the content there is, is dropped.
+
+An answer that a limit cut in the middle of a call is no such failure: what was told of the call stays told, the rest of
+it is not shown, and no piece of a tag becomes content.
 """
 
 from __future__ import annotations
@@ -39,7 +42,8 @@ class _Mode(Enum):
 class ToolCallParser:
     """`feed` it content, then `flush` once. `id_of` names the call of an index; the same for a continued answer.
 
-    With `is_parallel` False the answer is over (`is_done`) with its first good call.
+    With `is_parallel` False the answer is over (`is_done`) with its first good call. `is_forced`: the answer is calls
+    and nothing else, so what begins like a tag is one.
     """
 
     def __init__(
@@ -49,22 +53,25 @@ class ToolCallParser:
         id_of: Callable[[int], str],
         dialect: Dialect = "xml",
         is_parallel: bool = True,
+        is_forced: bool = False,
     ) -> None:
         self._parameters = {tool.name: _parameter_names(tool) for tool in tools}
         self._id_of = id_of
         self._is_parallel = is_parallel
+        self._is_forced = is_forced
         self._openers = (OPEN,) if dialect == "xml" else (CODE_OPEN, *_PYTHON_FENCES)
         self._mode = _Mode.CONTENT
         self._deltas: list[Delta] = []
         self._shown: list[str] = []  # content of the call under way of `feed`
         self._held = ""  # in content: may begin an opener. After a call: may be its end tag
+        self._between: list[str] = []  # white space after a call, before what may be its end tag
         self._raw: list[str] = []  # of the call being read, as written
         self._opener = ""
         self._call = CallText(())
         self._block = PythonBlock("")
         self._has_begun = False  # the call being read: a piece of it was shown
         self._index = 0  # of the next call
-        self._blank = ""
+        self._blank: list[str] = []
         self._holds_blank = True
         self.fence = CodeFence()  # of all content so far, that of failed calls included
         self.num_calls = 0  # good ones
@@ -87,23 +94,44 @@ class ToolCallParser:
             self._step(char)
         return self._take()
 
-    def flush(self) -> list[Delta]:
-        """No more text follows: an unfinished call has failed."""
+    def flush(self, *, is_cut: bool = False) -> list[Delta]:
+        """No more text follows: an unfinished call has failed. `is_cut`: the model would have gone on."""
         if self.is_done:
             return []
-        if self._mode is _Mode.CALL:
+        if self._mode is _Mode.CALL and is_cut:
+            self._cut_call()
+        elif self._mode is _Mode.CALL:
             self._fail(truncated())
         elif self._mode is _Mode.BLOCK:
-            self._end_block(is_closed=False)
+            self._end_block(is_closed=False, is_cut=is_cut)
+        elif self._mode is _Mode.AFTER and is_cut:
+            self._held, self._between, self._mode = "", [], _Mode.CONTENT  # the beginning of its end tag
         elif self._mode is _Mode.AFTER:
             self._leave()
         if self.is_done:
             return self._take()
+        if is_cut and self._begins_tag():
+            self._held = ""
         self._put_held()
         if self._blank and not self.num_calls:
-            self._shown.append(self._blank)
-        self._blank = ""
+            self._shown += self._blank
+        self._blank = []
         return self._take()
+
+    def _begins_tag(self) -> bool:
+        """Whether what is held back is the beginning of a call's tag, and hardly of anything else."""
+        tag = self._openers[0]
+        return bool(self._held) and tag.startswith(self._held) and (self._is_forced or 2 * len(self._held) > len(tag))
+
+    def _cut_call(self) -> None:
+        if self._call.is_whole:  # but for braces and tags
+            self._end_call()
+        else:
+            self._add(self._failed(truncated().facts))
+            self._index += 1
+            self._has_begun = False
+            self._raw = []
+        self._mode = _Mode.CONTENT
 
     def _step(self, char: str) -> None:
         match self._mode:
@@ -159,11 +187,11 @@ class ToolCallParser:
         """Content for sure."""
         self.fence.feed(char)
         if self._holds_blank and char.isspace():
-            self._blank += char
+            self._blank.append(char)
             return
         if self._blank:
-            self._shown.append(self._blank)
-            self._blank = ""
+            self._shown += self._blank
+            self._blank = []
         self._holds_blank = False
         self._shown.append(char)
 
@@ -185,31 +213,43 @@ class ToolCallParser:
 
     def _after_call(self, char: str) -> None:
         """Up to the end tag; where something else comes, the tag is missing. Another object is another call."""
-        tag = (self._held + char).lstrip()
-        if char == "{" and tag == char:
+        if char.isspace() and not self._held:
+            self._between.append(char)
+            return
+        tag = self._held + char
+        if tag == "{":
             self._open(OPEN)
-            self._raw, self._held = [], ""
+            self._raw, self._between = [], []
             self._step(char)
-        elif CLOSE.startswith(tag):  # also while only white space came
-            self._held = "" if tag == CLOSE else self._held + char
-            self._mode = _Mode.CONTENT if tag == CLOSE else _Mode.AFTER
+        elif tag == CLOSE:
+            self._held, self._between, self._mode = "", [], _Mode.CONTENT
+        elif CLOSE.startswith(tag):
+            self._held = tag
         else:
             self._leave()
             self._step(char)
 
     def _leave(self) -> None:
         """Behind a call without an end tag: what came since is content."""
-        rest, self._held = self._held, ""
-        self._mode = _Mode.CONTENT
+        rest = [*self._between, *self._held]
+        self._held, self._between, self._mode = "", [], _Mode.CONTENT
         for char in rest:
             self._step(char)
 
     # -- calls in Python
 
-    def _end_block(self, *, is_closed: bool) -> None:
-        """The block is complete, or the answer has ended in it."""
+    def _end_block(self, *, is_closed: bool, is_cut: bool = False) -> None:
+        """The block is complete, or the answer has ended in it: with `is_cut` perhaps in the middle of a statement."""
         block = self._block
         found = python_calls.statements(block.source, self._parameters)
+        if is_cut and self._opener == CODE_OPEN:
+            whole_lines = block.source.rpartition("\n")[0]
+            told = python_calls.statements(whole_lines, self._parameters) if found is None else found
+            good = [one for one in told or [] if not one.problem]
+            self._tell_block(good)
+            if not self.is_done and (found is None or len(good) < len(found) or not good):
+                self._cut_call()
+            return
         is_fence = self._opener != CODE_OPEN
         if is_fence and not any(one.name in self._parameters for one in found or []):
             self._put_raw()  # code for a person to read
@@ -218,9 +258,12 @@ class ToolCallParser:
             fault = truncated() if not is_closed else invalid("it is not sound Python" if found is None else "no call")
             self._fail(fault)
             return
+        self._tell_block(found)
+
+    def _tell_block(self, found: Sequence[Statement]) -> None:
         self._mode = _Mode.CONTENT
         self._raw = []
-        lines = block.text.split("\n")
+        lines = self._block.text.split("\n")
         for one in found:
             if self.is_done:
                 return

@@ -74,11 +74,11 @@ class AnswerText:
             is_apart=was_apart or pipeline.is_thinking or pipeline.is_near_call,
         )
 
-    def flush(self) -> News:
-        """What was still held back. Nothing more may be pushed."""
+    def flush(self, *, is_cut: bool) -> News:
+        """What was still held back. Nothing more may be pushed. `is_cut`: not the model ended the answer."""
         if self._pipeline is None:
             return News()
-        deltas = self._count(self._pipeline.flush())
+        deltas = self._count(self._pipeline.flush(is_cut=is_cut))
         if self._news is None:
             return News((), deltas)
         return self._news.flush(deltas, self._pipeline.num_shown_chars, is_stopped=self.stopped)

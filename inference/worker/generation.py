@@ -264,7 +264,7 @@ class Generation:
         """Write the end of the answer, wait until the log has it, have it recorded."""
         self._is_finishing = True
         self._leave_engine()
-        last = self._text.flush()
+        last = self._text.flush(is_cut=reason is not FinishReason.STOP)
         if reason is not FinishReason.LENGTH:
             cut = ""
         if reason in (FinishReason.STOP, FinishReason.LENGTH) and self._text.num_calls:

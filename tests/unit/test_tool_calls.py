@@ -188,8 +188,8 @@ ALL = [pytest.param("xml", case, id=name) for name, case in XML.items()]
 ALL += [pytest.param("python", case, id=f"python: {name}") for name, case in PYTHON.items()]
 
 
-def parser(dialect: Dialect = "xml", *, is_parallel: bool = True) -> ToolCallParser:
-    return ToolCallParser(TOOLS, id_of="call-{}".format, dialect=dialect, is_parallel=is_parallel)
+def parser(dialect: Dialect = "xml", *, is_parallel: bool = True, is_forced: bool = False) -> ToolCallParser:
+    return ToolCallParser(TOOLS, id_of="call-{}".format, dialect=dialect, is_parallel=is_parallel, is_forced=is_forced)
 
 
 def run(pieces: Iterable[str], dialect: Dialect = "xml", *, is_parallel: bool = True) -> list[Delta]:
@@ -248,6 +248,44 @@ def _parts(text: str) -> Iterable[list[int]]:
             yield [255 + ord(part[0])]
             part = part[1:]
         yield list(part.encode())
+
+
+@pytest.mark.parametrize("is_forced", [False, True])
+def test_a_call_cut_anywhere_leaves_no_markup_and_is_told_alike_for_every_split(is_forced: bool) -> None:
+    text = call("add", '{"a": 1, "b": {"c": [2]}}') + "\n" + call("now")
+    for cut in range(len(text)):
+        told = []
+        for split in {0, cut // 3, cut // 2, max(0, cut - 1)}:
+            reading = parser(is_forced=is_forced)
+            deltas = reading.feed(text[:split]) + reading.feed(text[split:cut]) + reading.flush(is_cut=True)
+            told.append((seen(deltas), tool_calls_of(deltas, with_cut=True)))
+        (content, good, errors), calls = told[0]
+        assert told == [told[0]] * len(told)
+        num_open = 0 if is_forced else len("<tool_call>") // 2  # of a tag: what is shorter may begin anything
+        assert len(content.strip()) <= num_open
+        assert all("tool_call" not in part for part in (content, *(one.arguments for one in calls)))
+        assert all('{"a": 1, "b": {"c": [2]}}'.startswith(one.arguments) for one in calls[:1])
+        assert set(errors) <= {"tool_call_truncated"}
+        assert all(json.loads(arguments) is not None for _, _, arguments in good)
+
+
+def test_a_call_whose_arguments_are_whole_is_made_though_its_end_is_cut() -> None:
+    reading = parser()
+    deltas = reading.feed('<tool_call>\n{"name": "add", "arguments": {"a": 1}') + reading.flush(is_cut=True)
+    assert seen(deltas) == ("", (("call-0", "add", '{"a": 1}'),), ())
+
+
+def test_of_a_cut_block_of_python_the_whole_statements_are_made() -> None:
+    for text, calls in (
+        ("<code>\nadd(a=1)\nadd(a=", [("add", '{"a": 1}')]),
+        ("<code>\nadd(a=", []),
+        ("<code>\nadd(a=1)\nnow()", [("add", '{"a": 1}'), ("now", "{}")]),
+        ("<code>", []),
+    ):
+        reading = parser("python")
+        deltas = reading.feed(text) + reading.flush(is_cut=True)
+        content, found, _ = seen(deltas)
+        assert (content, [(name, arguments) for _, name, arguments in found]) == ("", calls)
 
 
 def test_arguments_are_streamed_as_they_are_written() -> None:

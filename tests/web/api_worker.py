@@ -24,6 +24,8 @@ from inference.event_log import EventLog
 from inference.lease import Leases
 from inference.prompt.kit import PromptKit
 from inference.protocol import (
+    CALL_TRUNCATED,
+    Cut,
     Delta,
     ErrorFacts,
     Event,
@@ -75,6 +77,7 @@ class Answer:
 
     pieces: list[tuple[str, str | ToolCallDelta]]
     reason: FinishReason = FinishReason.STOP
+    cut: Cut = ""
     error: ErrorFacts | None = None
     waits_for_stop: bool = False
     logprobs: list[tuple[TokenLogprob, ...]] = field(default_factory=list)  # of each piece, if asked for
@@ -117,6 +120,29 @@ SCRIPTS: dict[str, Answer] = {
             ("content", '{"ci)'),
         ],
         reason=FinishReason.TOOL_CALLS,
+    ),
+    "call cut": Answer(
+        [
+            ("tool_call", ToolCallDelta(0, "call_a", "weather", '{"city": ')),
+            ("tool_call", ToolCallDelta(0, arguments='"Os')),
+            ("tool_call", ToolCallDelta(0, error=ErrorFacts(code=CALL_TRUNCATED, message="Cut."))),
+        ],
+        reason=FinishReason.LENGTH,
+        cut="max_tokens",
+    ),
+    "call cut before its name": Answer(
+        [("tool_call", ToolCallDelta(0, "call_a", error=ErrorFacts(code=CALL_TRUNCATED, message="Cut.")))],
+        reason=FinishReason.LENGTH,
+        cut="max_tokens",
+    ),
+    "two calls, one cut": Answer(
+        [
+            ("tool_call", ToolCallDelta(0, "call_a", "weather", '{"city": "Oslo"}')),
+            ("tool_call", ToolCallDelta(1, "call_b", "weather", '{"ci')),
+            ("tool_call", ToolCallDelta(1, error=ErrorFacts(code=CALL_TRUNCATED, message="Cut."))),
+        ],
+        reason=FinishReason.TOOL_CALLS,
+        cut="max_tokens",
     ),
     "long": Answer([("content", "and so on")], reason=FinishReason.LENGTH),
     "nothing": Answer([]),
@@ -225,6 +251,7 @@ class ScriptedWorker:
         content = "".join(str(piece) for kind, piece in answer.pieces if kind == "content")
         finish = Finish(
             reason=answer.reason,
+            cut=answer.cut,
             usage=USAGE,
             content_sha256=hashlib.sha256(content.encode()).hexdigest(),
             num_chars=len(content),

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from inference.log import Log
+from inference.log import Log, tool_calls_of
 from inference.output.deltas import OutputPipeline
 from inference.protocol import Event, EventKind, FinishReason, GenerationRequest, ToolCallDelta, ToolSpec
 from tests.worker.scripted import TAGS, ScriptedWorker, Store, check_whole, ids, request, text_of
@@ -77,13 +77,18 @@ def test_calls_are_streamed_into_the_log(store: Store, make_worker: MakeWorker) 
     assert finish.num_chars == len(content)
 
 
-def test_a_cut_call_is_content_and_the_answer_too_long(store: Store, make_worker: MakeWorker) -> None:
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_a_cut_call_is_no_content_and_the_answer_too_long(store: Store, make_worker: MakeWorker, choice: str) -> None:
     worker = scripted(make_worker, CALL)
-    asked = enter(store, "weather?", sampling={"max_tokens": 50})
-    worker.answer()
-    log = store.read(asked.id)
-    assert (log.tool_calls, text_of(log)[1]) == ((), CALL[:50])
-    assert (store.finish_of(asked.id).reason, store.finish_of(asked.id).cut) == (FinishReason.LENGTH, "max_tokens")
+    for num_tokens in (8, 35, 50):
+        asked = enter(store, "weather?", sampling={"max_tokens": num_tokens}, tool_choice=choice)
+        worker.answer()
+        log = store.read(asked.id)
+        check_whole(log)
+        assert (log.tool_calls, text_of(log)[1]) == ((), "")
+        assert (store.finish_of(asked.id).reason, store.finish_of(asked.id).cut) == (FinishReason.LENGTH, "max_tokens")
+        calls = tool_calls_of((delta for event in log.events for delta in event.deltas), with_cut=True)
+        assert [(one.name, one.arguments) for one in calls] == ([("weather", '{"uni')] if num_tokens == 50 else [])
 
 
 def test_a_cut_after_a_good_call_leaves_the_good_call(store: Store, make_worker: MakeWorker) -> None:
