@@ -49,11 +49,13 @@ _COUNTS = {1: "once", 2: "twice", 3: "three times"}
 
 class CheckedPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """A prompt as the model would get it: its tokens, how many of the request's messages (the oldest, in whole turns)
-    it would no longer see, and the tokens of the window, which prompt and answer share."""
+    it would no longer see, and the tokens of the window, which prompt and answer share. `warnings` are sentences about
+    what its calls are not held to."""
 
     num_tokens: int
     num_dropped_messages: int
     context_tokens: int
+    warnings: tuple[str, ...] = ()
 
 
 class Swept(StrEnum):
@@ -203,19 +205,38 @@ class InferenceClient:
         if card is None or builder is None:
             raise ModelNotServed(f"No worker serves {request.model} now.", model=request.model)
         self._check_sampling(request.sampling, vocab_size=builder.tokenizer.vocab_size)
+        warnings: tuple[str, ...] = ()
         if request.may_call:
             from inference.grammar import tool_grammar  # here: only who checks prompts needs the library
 
-            tool_grammar.check(msgspec.structs.replace(request, tool_dialect=builder.dialect_of(request)))
+            warnings = tool_grammar.check(msgspec.structs.replace(request, tool_dialect=builder.dialect_of(request)))
         prompt = builder.build(request)
         num_tokens = len(prompt.tokens)
         if num_tokens >= card.context_tokens:
-            raise PromptTooLong(prompt_tokens=num_tokens, limit_tokens=card.context_tokens - 1)
+            raise PromptTooLong(
+                prompt_tokens=num_tokens, limit_tokens=card.context_tokens - 1, context_tokens=card.context_tokens
+            )
         return CheckedPrompt(
             num_tokens=num_tokens,
             num_dropped_messages=prompt.num_dropped_messages,
             context_tokens=card.context_tokens,
+            warnings=warnings,
         )
+
+    @staticmethod
+    def held(sampling: SamplingParams, *, is_strict: bool) -> tuple[SamplingParams, tuple[str, ...]]:
+        """With a schema that an answer can be held to, and what is to be said of those keywords that it cannot follow.
+
+        Raises:
+            InvalidRequest: it cannot be held to the schema at all, or (`is_strict`) not to every keyword.
+        """
+        if sampling.json_schema is None:
+            return sampling, ()
+        from inference.grammar.relaxation import relaxed  # here: only who checks prompts needs the library
+
+        held = relaxed(sampling.json_schema, is_strict=is_strict)
+        warnings = tuple(filter(None, [held.warning("The answer")]))
+        return msgspec.structs.replace(sampling, json_schema=held.schema), warnings
 
     @staticmethod
     def _check_sampling(sampling: SamplingParams, *, vocab_size: int) -> None:

@@ -12,6 +12,7 @@ waits for it.
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 import msgspec
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
@@ -52,6 +53,23 @@ _PREAMBLE = re.compile(r"^at \d+\(\d+\): failed to compile JSON schema: ")
 _BAD_PATTERN = re.compile(r"^regex parse error:.*^error: ([^\n]*)", re.DOTALL | re.MULTILINE)
 _names_decoder = msgspec.json.Decoder(list[str])  # made at import, by one thread: see inference.wire
 _OUTSIDE = re.compile(r"Resource '(.*?)' is not present")
+_FORMAT = re.compile(r"Unknown format: ")
+_RANGE = re.compile(r"Failed to generate regex for \w+ range")
+_PATTERN_SIGNS = ("regex parse error", "lookarounds not supported", "in regex /")
+
+
+class Unheld(InvalidRequest):
+    """An answer can be held to all of the schema but some keywords: `names` are theirs, or what they refer to."""
+
+    def __init__(
+        self,
+        message: str,
+        kind: Literal["keywords", "formats", "patterns", "key_patterns", "cases", "range", "reference"],
+        *names: str,
+    ) -> None:
+        super().__init__(message, param=PARAM)
+        self.kind = kind
+        self.names = names
 
 
 def check(schema: str) -> None:
@@ -63,9 +81,15 @@ def check(schema: str) -> None:
     compiled(schema, BYTES)
 
 
-def compiled(schema: str, vocabulary: LLTokenizer) -> LLMatcher:
-    """A matcher over `vocabulary` that stands at the beginning of an answer. Raises as `check`."""
-    return matcher(f"start: %json {body(schema)}\n", vocabulary)
+def compiled(schema: str, vocabulary: LLTokenizer, *, may_break: bool = False) -> LLMatcher:
+    """A matcher over `vocabulary` that stands at the beginning of an answer. Raises as `check`.
+
+    `may_break`: one or two line ends may come first, as models put them behind a thought.
+    """
+    rules = f"start: %json {body(schema)}\n"
+    if may_break:
+        rules = f"start: _BREAK? answer\nanswer: %json {body(schema)}\n_BREAK: /\\n{{1,2}}/\n"
+    return matcher(rules, vocabulary)
 
 
 def matcher(rules: str, vocabulary: LLTokenizer) -> LLMatcher:
@@ -76,8 +100,27 @@ def matcher(rules: str, vocabulary: LLTokenizer) -> LLMatcher:
     if not matcher.is_error():
         matcher.compute_bitmask()  # some only show here that nothing can follow them
     if matcher.is_error():
-        raise InvalidRequest(reason(matcher.get_error()), param=PARAM)
+        raise _fault(matcher.get_error())
     return matcher
+
+
+def _fault(report: str) -> InvalidRequest:
+    said, report = reason(report), _PREAMBLE.sub("", report)
+    if match := _UNSUPPORTED.search(report):
+        return Unheld(said, "keywords", *_names_decoder.decode(match[1]))
+    if match := _OUTSIDE.search(report):
+        return Unheld(said, "reference", match[1])
+    if _FORMAT.match(report):
+        return Unheld(said, "formats")
+    if _RANGE.match(report):
+        return Unheld(said, "range")
+    if report.startswith("oneOf constraints"):
+        return Unheld(said, "cases")
+    if report.startswith("patternProperty regexes"):
+        return Unheld(said, "key_patterns")
+    if any(sign in report for sign in _PATTERN_SIGNS) and not any(sign in report for sign in _TOO_LARGE):
+        return Unheld(said, "patterns")
+    return InvalidRequest(said, param=PARAM)
 
 
 def reason(report: str) -> str:

@@ -45,13 +45,23 @@ class Grammars:
     def of(cls, kit: PromptKit) -> Grammars:
         return cls(kit)
 
-    def constraint(self, schema: str, generated: Sequence[int] = ()) -> JsonConstraint:
+    def constraint(
+        self, schema: str, generated: Sequence[int] = (), *, follows: str = "", may_break: bool = False
+    ) -> JsonConstraint:
         """What holds an answer to `schema` (JSON text) that begins with the tokens `generated`.
+
+        `follows` is text that stands before the answer: where the schema's JSON can begin so, the answer goes on in it,
+        else it begins afresh. `may_break`: the line ends that models put behind a thought may come first.
 
         Raises:
             InvalidRequest: the schema cannot be followed, or `generated` does not follow it.
         """
-        matcher = json_schema.compiled(schema, self._vocabulary())
+        vocabulary = self._vocabulary()
+        matcher = json_schema.compiled(schema, vocabulary, may_break=may_break)
+        if follows:
+            begun = vocabulary.tokenize_bytes(follows.encode())
+            if matcher.try_consume_tokens(begun) != len(begun) or matcher.is_error() or matcher.is_stopped():
+                matcher = json_schema.compiled(schema, vocabulary, may_break=True)
         tokens = [int(token) for token in generated]
         if matcher.try_consume_tokens(tokens) != len(tokens):
             raise InvalidRequest("The answer written so far does not follow the schema.", param=PARAM)

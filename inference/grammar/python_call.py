@@ -46,19 +46,22 @@ def can_name(name: str) -> bool:
     return name.isidentifier() and not iskeyword(name)
 
 
-def rules_of(name: str, prefix: str, schema: Schema) -> list[str]:
+def rules_of(name: str, prefix: str, schema: Schema, *, is_strict: bool = True) -> list[str]:
     """Lines of Lark whose rule `prefix` is a call of the tool `name`; all their names begin with `prefix`.
+
+    Without `is_strict` what has no rule here is passed over.
 
     Raises:
         InvalidRequest: the schema says what has no rule here.
     """
-    maker = _Rules(prefix, schema)
+    maker = _Rules(prefix, schema, is_strict)
     maker.lines.append(f"{prefix}: {_quoted(f'{name}(')} {maker.arguments()} {_quoted(')')}")
     return maker.lines
 
 
 class _Rules:
-    def __init__(self, prefix: str, root: Schema) -> None:
+    def __init__(self, prefix: str, root: Schema, is_strict: bool) -> None:
+        self._is_strict = is_strict
         self.lines: list[str] = []
         self._prefix = prefix
         self._root = root
@@ -79,7 +82,7 @@ class _Rules:
             else:
                 others.append((f"{_quoted(f'{_literal(key)}: ')} {value}", is_needed))
         missing = required - set(root.get("properties", {}))
-        if missing:
+        if missing and self._is_strict:
             raise _refusal(f"requires {min(missing)!r}, of which it says nothing")
         if others:
             named.append((f'"**{{" {self._list(others)} "}}"', any(needed for _, needed in others)))
@@ -97,7 +100,7 @@ class _Rules:
 
     def _referred(self, schema: Schema) -> str:
         reference = schema["$ref"]
-        if set(schema) - _SILENT - {"$ref"}:
+        if self._is_strict and set(schema) - _SILENT - {"$ref"}:
             raise _refusal("says more beside a $ref")
         if reference not in self._by_reference:
             name = self._by_reference[reference] = self._new_name()
@@ -113,7 +116,7 @@ class _Rules:
             return " | ".join(_quoted(_literal(value)) for value in values)
         for key in ("anyOf", "oneOf"):
             if key in schema:
-                if set(schema) - _SILENT - {key}:
+                if self._is_strict and set(schema) - _SILENT - {key}:
                     raise _refusal(f"says more beside {key}")
                 return " | ".join(self._value(case) for case in schema[key])
         said = schema.get("type", _ANY)
@@ -149,7 +152,7 @@ class _Rules:
     def _object(self, schema: Schema) -> str:
         properties = schema.get("properties", {})
         required = set(schema.get("required", ()))
-        if required - set(properties):
+        if self._is_strict and required - set(properties):
             raise _refusal(f"requires {min(required - set(properties))!r}, of which it says nothing")
         members = [
             (f"{_quoted(f'{_literal(key)}: ')} {self._value(value)}", key in required)
@@ -202,7 +205,7 @@ class _Rules:
     def _check_keys(self, schema: Schema, *kinds: str, also: Sequence[str] = ()) -> None:
         known = _SILENT | {"type", *also}.union(*(_KNOWN.get(kind, frozenset()) for kind in kinds))
         unknown = sorted(set(schema) - known)
-        if unknown:
+        if unknown and self._is_strict:
             raise _refusal(f"uses what calls in Python cannot be held to: {', '.join(unknown)}")
 
 

@@ -14,6 +14,7 @@ from llguidance import LLMatcher, LLTokenizer
 
 from inference.errors import InvalidRequest
 from inference.grammar import json_schema, python_call
+from inference.grammar.relaxation import Relaxed, relaxed
 from inference.protocol import GenerationRequest, ToolSpec
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -51,22 +52,27 @@ def is_strict(request: GenerationRequest) -> bool:
     return is_free and any(tool.is_strict for tool in request.tools)
 
 
-def check(request: GenerationRequest) -> None:
-    """Return if the answer can be held to what `request` asks for. Takes as long as `json_schema.check`, per tool.
+def check(request: GenerationRequest) -> tuple[str, ...]:
+    """Return if the answer can be held to what `request` asks for: with a sentence for each tool of whose schema it is
+    not held to everything. Takes as long as `relaxation.relaxed`, per tool.
 
     Raises:
         InvalidRequest: it cannot; the sentence says why.
     """
     if is_held(request):
         compiled(request, json_schema.BYTES, Tags.of(None, None, tags_of(request)))
-    elif is_strict(request):
+        tools = [tool for tool in _chosen(request) if not tool.is_strict]
+        told = [_relaxed(tool).warning(f"A call of {tool.name}") for tool in tools]
+        return tuple(filter(None, told))
+    if is_strict(request):
         compiled_rest(request, json_schema.BYTES, Tags())
+    return ()
 
 
 def compiled(request: GenerationRequest, vocabulary: LLTokenizer, tags: Tags) -> LLMatcher:
     """A matcher over `vocabulary` that stands at the beginning of an answer. Raises as `check`."""
     is_one = bool(request.required_tool) or not request.is_parallel
-    chosen = [tool for tool in request.tools if request.required_tool in ("", tool.name)]
+    chosen = _chosen(request)
     rules = ["start: _BREAK? calls" + (" | answer" if request.tool_choice != "required" else "")]
     if request.tool_dialect == "python":
         more = "" if is_one else ' ("\\n" call)*'
@@ -108,7 +114,7 @@ def _python_rules(tools: list[ToolSpec]) -> list[str]:
         _check_alone(tool)
         schema = json.loads(_arguments(tool))
         try:
-            rules += python_call.rules_of(tool.name, f"tool_{index}", schema)
+            rules += python_call.rules_of(tool.name, f"tool_{index}", schema, is_strict=tool.is_strict)
         except InvalidRequest as error:
             raise InvalidRequest(f"The tool {tool.name}: {error.message}", param="tools") from None
     return rules
@@ -135,6 +141,14 @@ def _check_alone(tool: ToolSpec) -> None:
 def _arguments(tool: ToolSpec) -> str:
     """The schema of the tool's arguments, which are an object."""
     try:
-        return json_schema.body(tool.parameters or NO_ARGUMENTS, must_be_object=True)
+        return json_schema.body(_relaxed(tool).schema, must_be_object=True)
     except InvalidRequest as error:
         raise InvalidRequest(f"The tool {tool.name}: {error.message}", param="tools") from None
+
+
+def _chosen(request: GenerationRequest) -> list[ToolSpec]:
+    return [tool for tool in request.tools if request.required_tool in ("", tool.name)]
+
+
+def _relaxed(tool: ToolSpec) -> Relaxed:
+    return relaxed(tool.parameters or NO_ARGUMENTS, is_strict=tool.is_strict)

@@ -84,7 +84,13 @@ class Served:
             return f"call_{hashlib.sha256(request.id.bytes + index.to_bytes(4)).hexdigest()[:24]}"
 
         dialect = self.prompts.dialect_of(request)
-        return ToolCallParser(request.tools, id_of=id_of, dialect=dialect, is_parallel=request.is_parallel)
+        return ToolCallParser(
+            request.tools,
+            id_of=id_of,
+            dialect=dialect,
+            is_parallel=request.is_parallel,
+            is_forced=request.tool_choice == "required",
+        )
 
     def constraint_for(
         self, request: GenerationRequest, sampling: SamplingParams, prompt: Prompt, generated: Sequence[int]
@@ -94,19 +100,13 @@ class Served:
         Raises:
             InvalidRequest: it cannot be held to that, or those tokens do not follow it.
         """
-        is_held = tool_grammar.is_held(request)
-        if sampling.json_schema is not None and not is_held:
-            return self.grammars.constraint(sampling.json_schema, generated)
-        request = msgspec.structs.replace(request, tool_dialect=self.prompts.dialect_of(request))
-        tags = self.think_tags_for(sampling)
-        inner: Constraint | None = None
-        if is_held:
-            inner = self.grammars.tool_calls(request)
-        elif tool_grammar.is_strict(request) and (tags is None or tags.are_tokens):
-            inner = self.grammars.begun_calls(request)
-        may_think = tags is not None and (request.thinking is not False or not is_held)
+        tags = self.think_tags_for(request)
+        if tags is None and sampling.json_schema is not None and not tool_grammar.is_held(request):
+            return self.grammars.constraint(sampling.json_schema, generated, follows=prompt.given)
+        thinks = tags is not None and (request.thinking is not False or not self._is_held(request))
+        inner = self._inner(request, follows=prompt.given)
         constraint = inner
-        if tags is not None and may_think and (tags.are_tokens if inner else sampling.thinking_budget is not None):
+        if tags is not None and thinks and (tags.are_tokens if inner else sampling.thinking_budget is not None):
             constraint = ThinkingConstraint(
                 tags,
                 [tags.close_id] if tags.close_id is not None else self.prompts.tokenizer.encode_text(tags.close),
@@ -115,24 +115,51 @@ class Served:
                 starts_inside=prompt.starts_thinking,
                 budget=sampling.thinking_budget,
                 inner=inner,
-                end_tokens=self.prompts.kit.end_tokens if is_held else (),
+                end_tokens=self.prompts.kit.end_tokens if self._is_held(request) else (),
             )
         if constraint is not None:
             try:
                 for token in generated:
                     constraint.accept(int(token))
             except EngineError as error:
-                raise InvalidRequest("The answer written so far is no call as asked for.", param="tools") from error
+                raise InvalidRequest("The answer written so far does not follow what was asked for.") from error
         return constraint
+
+    def _inner(self, request: GenerationRequest, *, follows: str) -> Constraint | None:
+        """What holds the answer itself, thoughts apart."""
+        request = msgspec.structs.replace(request, tool_dialect=self.prompts.dialect_of(request))
+        schema, tags = request.sampling.json_schema, self.think_tags_for(request)
+        if tool_grammar.is_held(request):
+            return self.grammars.tool_calls(request)
+        if schema is not None:
+            return self.grammars.constraint(schema, follows=follows, may_break=True)
+        if tool_grammar.is_strict(request) and (tags is None or tags.are_tokens):
+            return self.grammars.begun_calls(request)
+        return None
+
+    @staticmethod
+    def _is_held(request: GenerationRequest) -> bool:
+        """Whether a grammar holds the whole answer."""
+        return request.sampling.json_schema is not None or tool_grammar.is_held(request)
+
+    def settled(self, request: GenerationRequest) -> GenerationRequest:
+        """`request` as this model can answer it: where a thought's tags are text, no thought comes before JSON, for the
+        grammar could not tell them apart."""
+        if request.thinking and request.sampling.json_schema is not None and not self.think_tags_for(request):
+            return msgspec.structs.replace(request, thinking=False)
+        return request
 
     def opening_tokens(self, request: GenerationRequest, prompt: Prompt) -> list[int]:
         """What the answer begins with, where that is given."""
-        tags = self.think_tags_for(request.sampling)
+        tags = self.think_tags_for(request)
         return opening_tokens(request.opening, prompt, self.prompts.tokenizer, tags)
 
-    def think_tags_for(self, sampling: SamplingParams) -> ThinkTags | None:
-        """What parts thoughts from content; None where all is content. JSON is: a tag in it is a string's text."""
-        return self.think_tags if sampling.json_schema is None else None
+    def think_tags_for(self, request: GenerationRequest) -> ThinkTags | None:
+        """What parts thoughts from content; None where all is content. JSON without a thought is: a tag in it is a
+        string's text. With one its tags must be tokens, which no string can hold."""
+        if request.sampling.json_schema is None:
+            return self.think_tags
+        return self.think_tags if request.thinking and self.think_tags and self.think_tags.are_tokens else None
 
 
 @dataclass(frozen=True, kw_only=True)
