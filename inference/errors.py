@@ -49,19 +49,21 @@ class InvalidRequest(InferenceError):
 
 
 class PromptTooLong(InvalidRequest):
-    """`prompt_tokens` were sent, `limit_tokens` fit."""
+    """`prompt_tokens` were sent, `limit_tokens` fit; `context_tokens` are for prompt and answer together."""
 
     code = "prompt_too_long"
 
-    def __init__(self, *, prompt_tokens: int, limit_tokens: int) -> None:
+    def __init__(self, *, prompt_tokens: int, limit_tokens: int, context_tokens: int) -> None:
         super().__init__(
             f"The prompt has {prompt_tokens:,} tokens; this model takes at most {limit_tokens:,}.",
             param="messages",
             prompt_tokens=prompt_tokens,
             limit_tokens=limit_tokens,
+            context_tokens=context_tokens,
         )
         self.prompt_tokens = prompt_tokens
         self.limit_tokens = limit_tokens
+        self.context_tokens = context_tokens
 
 
 class ModelNotServed(InferenceError):

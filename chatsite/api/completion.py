@@ -46,11 +46,15 @@ from inference.wire import encode
 
 @dataclass(frozen=True)
 class Completion:
-    """An admitted request: its generation and what every piece of the response repeats."""
+    """An admitted request: its generation and what every piece of the response repeats.
+
+    `warnings` are sentences about what could not be done just as it was asked.
+    """
 
     generation_id: UUID
     model: str
     created: int  # Unix seconds
+    warnings: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -74,6 +78,7 @@ def admit(user: User, body: ChatCompletionRequest, *, key: ApiKey | None = None)
     now = timezone.now()
     user_key = str(user.pk)
     choice = body.choice
+    sampling, warnings = client.held(body.sampling(site.max_completion_tokens), is_strict=body.is_schema_strict)
     request = GenerationRequest(
         id=new_id(),
         model=body.model,
@@ -86,18 +91,22 @@ def admit(user: User, body: ChatCompletionRequest, *, key: ApiKey | None = None)
         required_tool=choice.required_tool,
         is_parallel=body.parallel_tool_calls is not False,
         tool_dialect=body.tool_dialect,
-        sampling=body.sampling(site.max_completion_tokens),
+        sampling=sampling,
         date=now.astimezone(zone_of(user)).date().isoformat(),
     )
-    request = msgspec.structs.replace(request, prompt_tokens=client.check_prompt(request).num_tokens)
-    request = _write_row(user, request, key, is_cap_asked=body.asked_max_tokens is not None)
+    checked = client.check_prompt(request)
+    warnings += checked.warnings
+    if checked.num_dropped_messages:
+        warnings += (f"The oldest {checked.num_dropped_messages} messages were left out: the context has no room.",)
+    request = msgspec.structs.replace(request, prompt_tokens=checked.num_tokens)
+    request = _write_row(user, request, key, is_cap_asked=body.is_cap_asked(site.max_completion_tokens))
     try:
         client.submit(request)
     except StoreUnavailable:
         # The refusal is said at once, so the sweeper must not enter it later: asked to stop, it ends there.
         Generation.objects.filter(pk=request.id).update(stop_requested=True)
         raise
-    return Completion(request.id, request.model, int(now.timestamp()))
+    return Completion(request.id, request.model, int(now.timestamp()), warnings)
 
 
 def _expect_served(model: str, cards: list[WorkerCard], default_model: str) -> None:

@@ -29,7 +29,7 @@ from chatsite.chat.dispatch import inference_client
 from chatsite.chat.revoking import until_revoked
 from chatsite.chat.streams import RECHECK_SECONDS
 from inference.log import tool_calls_of
-from inference.protocol import ErrorFacts, Finish
+from inference.protocol import CALL_TRUNCATED, ErrorFacts, Finish
 
 log = structlog.get_logger(__name__)
 
@@ -42,6 +42,8 @@ HEARTBEAT_SECONDS = 15.0
 # After its end an answer is booked within milliseconds. Waiting for that lets a client that sends its next request at
 # once find its place free; it never waits longer than this for it.
 BOOKING_SECONDS = 1.0
+MAX_WARNINGS = 8  # headers about one answer; proxies bound what all of them may take
+MAX_WARNING_BYTES = 400
 
 HEADERS = [
     (b"cache-control", b"no-store"),
@@ -228,11 +230,11 @@ class ChatCompletions(ApiConsumer):
                 texts.append(piece)
             elif piece is Signal.RESTARTED:
                 texts = []
-        word = _finish_word(piece)
+        word = _finish_word(piece, is_call_cut=any(_is_cut_call(text) for text in texts))
         message = responses.AnswerMessage(content=_joined(texts, "content"))
         if reasoning := _joined(texts, "reasoning"):
             message.reasoning_content = reasoning
-        if calls := tool_calls_of(text.delta for text in texts):
+        if calls := tool_calls_of((text.delta for text in texts), with_cut=True):
             message.tool_calls = [responses.CalledTool.of(call) for call in calls]
             message.content = message.content or None
         logprobs = None
@@ -245,11 +247,12 @@ class ChatCompletions(ApiConsumer):
             model=admitted.model,
             choices=[responses.AnswerChoice(message=message, finish_reason=word, logprobs=logprobs)],
             usage=responses.UsageBody.of(piece.usage),
+            warnings=admitted.warnings or msgspec.UNSET,
         )
-        await self._send_json(response, [_request_id(admitted)])
+        await self._send_json(response, _headers_of(admitted))
 
     async def _stream(self, admitted: Completion, request: schemas.ChatCompletionRequest, following: Following) -> None:
-        await self._begin(200, [*STREAM_HEADERS, _request_id(admitted)])
+        await self._begin(200, [*STREAM_HEADERS, *_headers_of(admitted)])
         await self._send_body(b": queued\n\n", is_last=False)  # no server sends headers before some body
         usage = None if request.includes_usage else msgspec.UNSET
 
@@ -259,11 +262,12 @@ class ChatCompletions(ApiConsumer):
             )
             await self._send_body(b"data: " + msgspec.json.encode(chunk) + b"\n\n", is_last=False)
 
-        has_text = False
+        has_text = is_call_cut = False
         indices: dict[int, int] = {}  # of calls as we have them -> as the client has
         while not isinstance(piece := await self._next(admitted, following), Finish):
             if isinstance(piece, Text):
                 choice = _chunk_choice(piece, indices)
+                is_call_cut = is_call_cut or _is_cut_call(piece)
                 if choice is None:
                     continue
                 if not has_text:
@@ -275,7 +279,7 @@ class ChatCompletions(ApiConsumer):
                 await self._send_body(b": ping\n\n", is_last=False)
             elif piece is Signal.RESTARTED and has_text:  # what was sent cannot be taken back
                 raise errors.AnswerFailed("The answer was interrupted and cannot go on.", code="answer_interrupted")
-        word = _finish_word(piece)
+        word = _finish_word(piece, is_call_cut=is_call_cut)
         if not has_text:
             await send(responses.ChunkChoice(responses.ChunkDelta(role="assistant", content="")))
         await send(responses.ChunkChoice(responses.ChunkDelta(), finish_reason=word))
@@ -349,8 +353,12 @@ def _served_models() -> dict[str, responses.ModelObject]:
     return models
 
 
-def _request_id(admitted: Completion) -> tuple[bytes, bytes]:
-    return (b"x-request-id", str(admitted.generation_id).encode())
+def _headers_of(admitted: Completion) -> list[tuple[bytes, bytes]]:
+    warnings = [sentence.encode("ascii", "replace")[:MAX_WARNING_BYTES] for sentence in admitted.warnings]
+    return [
+        (b"x-request-id", str(admitted.generation_id).encode()),
+        *((b"x-smolfleet-warning", warning) for warning in warnings[:MAX_WARNINGS]),
+    ]
 
 
 def _joined(texts: list[Text], kind: str) -> str:
@@ -370,9 +378,14 @@ def _chunk_choice(text: Text, indices: dict[int, int]) -> responses.ChunkChoice 
     return responses.ChunkChoice(responses.ChunkDelta(content=text.delta.text), logprobs=logprobs)
 
 
-def _finish_word(finish: Finish) -> responses.FinishWord:
-    """OpenAI's word for a good end. Raises ApiError for every other."""
+def _is_cut_call(text: Text) -> bool:
+    call = text.delta.call
+    return call is not None and call.error is not None and call.error.code == CALL_TRUNCATED
+
+
+def _finish_word(finish: Finish, *, is_call_cut: bool) -> responses.FinishWord:
+    """OpenAI's word for a good end; calls of which the last is cut are none to make. Raises ApiError for a bad one."""
     word = responses.FINISH_WORDS.get(finish.reason)
     if word is not None:
-        return word
+        return "length" if is_call_cut and finish.cut else word
     raise errors.ended_badly(finish.error or ErrorFacts(code="cancelled", message="The answer was stopped."))

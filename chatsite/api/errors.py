@@ -32,6 +32,7 @@ from inference.protocol import ErrorFacts
 log = structlog.get_logger(__name__)
 
 CONTEXT_LENGTH = "context_length_exceeded"  # OpenAI's word, which clients look for
+CONTEXT_WORDS = "This model's maximum context length is"  # these words others look for, without the code
 RETRY_STORE_SECONDS = 2
 RETRY_BUSY_SECONDS = 1
 RETRY_WORKER_SECONDS = 5  # a worker that was killed is back, its model loaded, no earlier
@@ -194,7 +195,8 @@ def site_busy() -> Unavailable:
 def ended_badly(facts: ErrorFacts) -> ApiError:
     """What to say of an answer that its worker, the sweeper or an operator ended."""
     if facts.code == PromptTooLong.code:
-        return BadRequest(facts.message, code=CONTEXT_LENGTH, param="messages")
+        said = f"{CONTEXT_WORDS} less than what your messages resulted in. {facts.message}"
+        return BadRequest(said, code=CONTEXT_LENGTH, param="messages")
     if facts.code == InvalidRequest.code:
         return BadRequest(facts.message)
     if facts.retryable:
@@ -210,7 +212,12 @@ def of(error: Exception) -> ApiError:
         case QuotaExceeded():
             return OverQuota(error)
         case PromptTooLong():
-            return BadRequest(error.message, code=CONTEXT_LENGTH, param=error.param)
+            said = (
+                f"{CONTEXT_WORDS} {error.context_tokens} tokens. However, your messages resulted in "
+                f"{error.prompt_tokens} tokens, and {error.limit_tokens} are the most that leave room for an answer. "
+                "Please reduce the length of the messages."
+            )
+            return BadRequest(said, code=CONTEXT_LENGTH, param=error.param)
         case InvalidRequest():
             return BadRequest(error.message, param=error.param)
         case ModelNotServed():

@@ -169,12 +169,15 @@ class AnswerChoice(msgspec.Struct):
 
 
 class ChatCompletion(msgspec.Struct):
+    """`warnings` are ours: sentences about what could not be done just as it was asked; absent where there are none."""
+
     id: str
     created: int
     model: str
     choices: list[AnswerChoice]
     usage: UsageBody
     object: str = "chat.completion"
+    warnings: tuple[str, ...] | UnsetType = UNSET
 
 
 class ModelObject(msgspec.Struct):

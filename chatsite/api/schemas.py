@@ -13,71 +13,20 @@ from typing import Any, Literal
 
 import msgspec
 
-from chatsite.api import tools
+from chatsite.api import reasoning, tools
+from chatsite.api.formats import ResponseFormat
+from chatsite.api.reasoning import ReasoningForm, TemplateOptions, ThinkingForm
 from chatsite.api.tools import Choice, ChoiceForm, ToolForm
 from chatsite.api.turns import RequestMessage
 from inference.errors import InvalidRequest
 from inference.protocol import MAX_TOP_LOGPROBS, ChatMessage, SamplingParams, ToolSpec
 
 MAX_MESSAGES = 4096
-ANY_OBJECT = '{"type":"object"}'  # what json_object promises
-# Tokens of thought. OpenAI's words promise no numbers; these suit a model that thinks for some thousand tokens.
-EFFORTS: dict[str, int | None] = {"minimal": 128, "low": 512, "medium": 2048, "high": 8192, "xhigh": None}
 _TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,9}")
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class StreamOptions(msgspec.Struct):
     include_usage: bool | None = None
-
-
-class JsonSchemaFormat(msgspec.Struct):
-    """`strict` changes nothing: every answer follows its schema to the letter. `name` is for the caller's own use."""
-
-    name: str
-    schema: msgspec.Raw = msgspec.Raw()
-    strict: bool | None = None
-
-
-class ResponseFormat(msgspec.Struct):
-    """`schema` beside `json_object` is how llama-server takes one."""
-
-    type: str = "text"
-    json_schema: JsonSchemaFormat | None = None
-    schema: msgspec.Raw = msgspec.Raw()
-
-    def json_text(self) -> str | None:
-        """The JSON Schema that the answer must follow, None for free text.
-
-        Raises:
-            InvalidRequest: another type, or a schema without what belongs to it.
-        """
-        if self.type == "text":
-            return None
-        if self.type == "json_object":
-            return _schema_text(self.schema) or ANY_OBJECT
-        if self.type != "json_schema":
-            raise InvalidRequest(
-                f"response_format.type must be text, json_object or json_schema, not {self.type!r}.",
-                param="response_format",
-            )
-        if self.json_schema is None:
-            raise InvalidRequest("response_format.json_schema is missing.", param="response_format")
-        if not _NAME.fullmatch(self.json_schema.name):
-            raise InvalidRequest(
-                "response_format.json_schema.name must have 1 to 64 letters, digits, _ or -.", param="response_format"
-            )
-        schema = _schema_text(self.json_schema.schema)
-        if schema is None:
-            raise InvalidRequest("response_format.json_schema.schema is missing.", param="response_format")
-        return schema
-
-
-class TemplateOptions(msgspec.Struct):
-    """`tool_dialect` is how calls are written: as JSON in tags (xml), or as Python, which SmolLM3 knows too."""
-
-    enable_thinking: bool | None = None
-    tool_dialect: Literal["xml", "python"] | None = None
 
 
 class ChatCompletionRequest(msgspec.Struct):
@@ -117,7 +66,9 @@ class ChatCompletionRequest(msgspec.Struct):
     function_call: Any = None
     modalities: list[str] | None = None
     reasoning_effort: str | None = None
-    thinking: bool | None = None
+    reasoning: ReasoningForm | None = None
+    thinking: bool | ThinkingForm | None = None
+    enable_thinking: bool | None = None
     thinking_budget: int | None = None
     chat_template_kwargs: TemplateOptions | None = None
 
@@ -146,11 +97,6 @@ class ChatCompletionRequest(msgspec.Struct):
             ("functions", bool(self.functions), "functions are not offered; use tools."),
             ("function_call", self.function_call is not None, "function_call is not offered; use tool_choice."),
             (
-                "reasoning_effort",
-                self.reasoning_effort not in (None, "none", *EFFORTS),
-                f"reasoning_effort must be one of none, {', '.join(EFFORTS)}.",
-            ),
-            (
                 "top_logprobs",
                 self.top_logprobs is not None and not self.logprobs,
                 "top_logprobs is only allowed when logprobs is true.",
@@ -171,18 +117,11 @@ class ChatCompletionRequest(msgspec.Struct):
                 raise InvalidRequest(sentence, param=name)
         for name in ("max_completion_tokens", "max_tokens"):
             value = getattr(self, name)
-            if value is not None and not 1 <= value <= max_completion_tokens:
-                raise InvalidRequest(
-                    f"{name} must be between 1 and {max_completion_tokens:,}, not {value}.", param=name
-                )
+            if value is not None and value < 1:
+                raise InvalidRequest(f"{name} must be at least 1, not {value}.", param=name)
         self.chat_messages()
         tools.choice(self.tool_choice, self.tool_specs())
         self.sampling(max_completion_tokens)
-        if self.json_schema is not None and self._asked_thinking:
-            raise InvalidRequest(
-                "An answer in JSON is written without thinking first: leave either response_format or thinking out.",
-                param="response_format",
-            )
         return self
 
     @property
@@ -212,12 +151,20 @@ class ChatCompletionRequest(msgspec.Struct):
         return (self.chat_template_kwargs and self.chat_template_kwargs.tool_dialect) or ""
 
     @property
+    def is_schema_strict(self) -> bool:
+        return self.response_format is not None and self.response_format.is_strict
+
+    @property
     def asked_max_tokens(self) -> int | None:
         """The newer name goes before the older one."""
         return self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
 
+    def is_cap_asked(self, max_completion_tokens: int) -> bool:
+        """Whether the client named a cap that is to be kept; one beyond the site's only says: as much as there is."""
+        return self.asked_max_tokens is not None and self.asked_max_tokens <= max_completion_tokens
+
     def sampling(self, max_completion_tokens: int) -> SamplingParams:
-        """How tokens are chosen; without a limit of its own the answer gets the site's.
+        """How tokens are chosen. The site's limit holds for a client that names none, or a larger one.
 
         Raises:
             InvalidRequest: a value is out of range.
@@ -237,47 +184,36 @@ class ChatCompletionRequest(msgspec.Struct):
             dry_allowed_length=self.dry_allowed_length,
             logit_bias=_biases(self.logit_bias),
             seed=self.seed,
-            max_tokens=max_completion_tokens if limit is None else limit,
+            max_tokens=max_completion_tokens if limit is None else min(limit, max_completion_tokens),
             stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ()),
             ignore_eos=self.ignore_eos,
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,
             json_schema=self.json_schema,
-            thinking_budget=self._budget or None,
+            thinking_budget=self._wish.budget,
         ).check()
 
     @property
     def wants_thinking(self) -> bool | None:
-        """Whether the model is to think first; None leaves it to the model. Never for an answer in JSON."""
-        return False if self.json_schema is not None else self._asked_thinking
+        """Whether the model is to think first; None leaves it to the model. Before an answer in JSON only if asked."""
+        is_on = self._wish.is_on
+        return bool(is_on) if self.json_schema is not None else is_on
 
     @property
-    def _budget(self) -> int | None:
-        """Tokens of thought, None where nothing bounds them. 0 is no thought at all."""
-        if self.thinking_budget is not None:
-            return self.thinking_budget
-        return EFFORTS.get(self.reasoning_effort or "")
-
-    @property
-    def _asked_thinking(self) -> bool | None:
-        """The most explicit wish of four."""
-        if self.thinking_budget == 0:
-            return False
-        if self.thinking is not None:
-            return self.thinking
-        if self.chat_template_kwargs is not None and self.chat_template_kwargs.enable_thinking is not None:
-            return self.chat_template_kwargs.enable_thinking
-        return None if self.reasoning_effort is None else self.reasoning_effort != "none"
+    def _wish(self) -> reasoning.Wish:
+        return reasoning.wish(
+            thinking=self.thinking,
+            template=self.chat_template_kwargs,
+            enable_thinking=self.enable_thinking,
+            reasoning=self.reasoning,
+            effort=self.reasoning_effort,
+            budget=self.thinking_budget,
+        )
 
     def conversation_key(self, user_key: str) -> str:
         """Names the caller's thread, so that a worker that holds its prefix is preferred; empty when none is named."""
         if not self.prompt_cache_key:
             return ""
         return f"{user_key}:{hashlib.sha256(self.prompt_cache_key.encode()).hexdigest()[:32]}"
-
-
-def _schema_text(raw: msgspec.Raw) -> str | None:
-    text = bytes(raw).decode()
-    return None if text in ("", "null") else text
 
 
 def _biases(by_name: dict[str, float] | None) -> dict[int, float] | None:

@@ -200,7 +200,9 @@ class Engine:
         if submission.max_tokens < 1:
             raise InvalidRequest(f"max_tokens must be at least 1, not {submission.max_tokens}.", param="max_tokens")
         if num_prompt >= self._context_tokens:
-            raise PromptTooLong(prompt_tokens=num_prompt, limit_tokens=self._context_tokens - 1)
+            raise PromptTooLong(
+                prompt_tokens=num_prompt, limit_tokens=self._context_tokens - 1, context_tokens=self._context_tokens
+            )
         if not 0 <= submission.num_shared <= num_prompt:
             raise InvalidRequest(f"{submission.num_shared} of {num_prompt} prompt tokens cannot be shared.")
         submission.plan.check_vocab(self._vocab_size)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import httpx
 import openai
@@ -14,7 +15,19 @@ from chatsite.accounts.models import User
 from chatsite.chat.models import Generation
 from inference.protocol import Role
 from inference.wire import encode
-from tests.web.api_client import ask, base_url, body, client, events, http, key, schema_format, user, worker  # noqa: F401  (fixtures)
+from tests.web.api_client import (  # noqa: F401  (fixtures)
+    MAX_COMPLETION,
+    ask,
+    base_url,
+    body,
+    client,
+    events,
+    http,
+    key,
+    schema_format,
+    user,
+    worker,
+)
 from tests.web.api_worker import MODEL, ScriptedWorker
 
 # -- answers
@@ -236,3 +249,57 @@ def test_a_stored_request_holds_what_postgres_cannot_as_escapes(http: httpx.Clie
     """NUL in a prompt must not fail the insert."""
     assert http.post("/v1/chat/completions", json=body("a\x00b")).status_code == 200
     assert b"\x00" not in encode(worker.requests[0])
+
+
+# -- what peers answer is answered here
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_messages_in_the_orders_that_clients_send_are_answered(
+    client: openai.OpenAI, worker: ScriptedWorker, stream: bool
+) -> None:
+    for roles in ("ssu", "uasu", "ua", "sdu", "uu", "su", "us", "s", "a", "uaa", "auu"):
+        names = {"s": "system", "d": "developer", "u": "user", "a": "assistant"}
+        turns: Any = [{"role": names[role], "content": "hello"} for role in roles]
+        answer = client.chat.completions.create(model=MODEL, messages=turns, stream=stream)
+        choices = [chunk.choices[0] for chunk in answer] if stream else list(answer.choices)
+        text = "".join((choice.delta if stream else choice.message).content or "" for choice in choices)
+        assert (text, choices[-1].finish_reason) == ("Hello, wörld 🦊", "stop")
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+def test_a_limit_beyond_the_context_is_clamped(client: openai.OpenAI, worker: ScriptedWorker, field: str) -> None:
+    asked: Any = {field: 32_000}
+    assert client.chat.completions.create(model=MODEL, messages=ask("long"), **asked).choices[0].finish_reason == (
+        "length"
+    )
+    assert worker.requests[-1].sampling.max_tokens == MAX_COMPLETION
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_schema_is_followed_as_far_as_can_be_and_the_rest_is_said(
+    http: httpx.Client, worker: ScriptedWorker, stream: bool
+) -> None:
+    schema = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True, "contains": {"const": 1}}
+    form = schema_format(schema)
+    response = http.post("/v1/chat/completions", json=body("hello", response_format=form, stream=stream))
+    assert response.status_code == 400, "strict"
+    assert "uniqueItems" in response.json()["error"]["message"]
+    form["json_schema"]["strict"] = False
+    response = http.post("/v1/chat/completions", json=body("hello", response_format=form, stream=stream))
+    assert response.status_code == 200
+    said = response.headers["x-smolfleet-warning"]
+    assert "uniqueItems" in said and "contains" in said
+    if not stream:
+        assert response.json()["warnings"] == [said]
+    assert json.loads(worker.requests[-1].sampling.json_schema or "") == {"type": "array", "items": {"type": "integer"}}
+    plain = http.post("/v1/chat/completions", json=body("hello", stream=stream))
+    assert "x-smolfleet-warning" not in plain.headers
+    assert "warnings" not in plain.text
+
+
+def test_turns_that_the_context_has_no_room_for_are_told_of(http: httpx.Client, worker: ScriptedWorker) -> None:
+    turns = [{"role": role, "content": "x" * 60} for _ in range(4) for role in ("user", "assistant")]
+    response = http.post("/v1/chat/completions", json={**body("hello"), "messages": [*turns, *ask("hello")]})
+    assert response.json()["warnings"] == [response.headers["x-smolfleet-warning"]]
+    assert "oldest" in response.headers["x-smolfleet-warning"]

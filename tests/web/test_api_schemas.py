@@ -32,6 +32,7 @@ def test_roles_and_text_parts_become_chat_messages() -> None:
             {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
             {"role": "assistant", "content": "c", "name": "ignored"},
             {"role": "user", "content": ""},
+            {"role": "assistant", "content": None},
         ]
     )
     assert body.chat_messages() == (
@@ -39,6 +40,7 @@ def test_roles_and_text_parts_become_chat_messages() -> None:
         ChatMessage(role=Role.USER, content="ab"),
         ChatMessage(role=Role.ASSISTANT, content="c"),
         ChatMessage(role=Role.USER, content=""),
+        ChatMessage(role=Role.ASSISTANT, content=""),
     )
 
 
@@ -97,8 +99,10 @@ def test_the_newer_name_of_the_limit_wins_and_the_sites_cap_is_the_default() -> 
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "n"}}}, "response_format"),
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": None}}}, "response_format"),
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "a b", "schema": {}}}}, "response_format"),
-        ({"response_format": {"type": "json_object"}, "thinking": True}, "response_format"),
-        ({"response_format": {"type": "json_object"}, "reasoning_effort": "high"}, "response_format"),
+        ({"reasoning": {"effort": "utmost"}}, "reasoning.effort"),
+        ({"thinking": {"type": "perhaps"}}, "thinking.type"),
+        ({"thinking": {}}, "thinking.type"),
+        ({"enable_thinking": "no"}, "enable_thinking"),
         ({"response_format": "json"}, "response_format"),
         ({"top_logprobs": 3}, "top_logprobs"),
         ({"top_logprobs": 3, "logprobs": False}, "top_logprobs"),
@@ -121,7 +125,7 @@ def test_the_newer_name_of_the_limit_wins_and_the_sites_cap_is_the_default() -> 
         ({"messages": []}, "messages"),
         ({"model": ""}, "model"),
         ({"max_tokens": 0}, "max_tokens"),
-        ({"max_tokens": CAP + 1}, "max_tokens"),
+        ({"max_tokens": -5}, "max_tokens"),
         ({"max_completion_tokens": -1}, "max_completion_tokens"),
         ({"temperature": 2.5}, "temperature"),
         ({"top_p": 0}, "top_p"),
@@ -207,8 +211,19 @@ def test_a_response_format_becomes_a_schema_with_its_properties_in_order(respons
     assert (None if text is None else json.dumps(json.loads(text))) == (None if schema is None else json.dumps(schema))
 
 
-def test_json_is_written_without_thinking_first() -> None:
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+def test_a_limit_beyond_the_sites_own_means_as_much_as_there_is(name: str) -> None:
+    for asked in (CAP + 1, 32_000, 10**12):
+        body = parsed(**{name: asked})
+        assert (body.sampling(CAP).max_tokens, body.is_cap_asked(CAP)) == (CAP, False)
+    assert parsed(**{name: CAP}).is_cap_asked(CAP)
+
+
+def test_json_is_written_without_thinking_first_unless_thinking_is_asked_for() -> None:
     assert parsed(response_format={"type": "json_object"}).wants_thinking is False
+    for wish in ({"reasoning_effort": "low"}, {"thinking": True}, {"thinking": {"type": "enabled"}}):
+        assert parsed(response_format={"type": "json_object"}, **wish).wants_thinking is True
+    assert parsed(response_format={"type": "json_object"}, thinking={"type": "adaptive"}).wants_thinking is False
     assert parsed(response_format={"type": "json_object"}, thinking=False).wants_thinking is False
     assert parsed(response_format={"type": "text"}, thinking=True).wants_thinking is True
     assert parsed(response_format={"type": "text"}).wants_thinking is None
@@ -255,9 +270,21 @@ def test_a_wrong_type_is_said_in_words() -> None:
         ({"chat_template_kwargs": {"enable_thinking": False}}, False),
         ({"chat_template_kwargs": {"enable_thinking": True, "other": 1}, "reasoning_effort": "none"}, True),
         ({"thinking": False, "chat_template_kwargs": {"enable_thinking": True}}, False),
+        ({"thinking": {"type": "disabled"}}, False),
+        ({"thinking": {"type": "disabled"}, "reasoning_effort": "high"}, False),
+        ({"thinking": {"type": "enabled", "budget_tokens": 900}}, True),
+        ({"thinking": {"type": "adaptive"}, "reasoning_effort": "low"}, True),
+        ({"thinking": {"type": "enabled", "budget_tokens": 0}}, False),
+        ({"reasoning_effort": "minimal"}, True),
+        ({"chat_template_kwargs": {"thinking": False}}, False),
+        ({"enable_thinking": False}, False),
+        ({"reasoning": {"enabled": False}}, False),
+        ({"reasoning": {"effort": "none"}}, False),
+        ({"reasoning": {"effort": "low"}}, True),
+        ({"reasoning": None, "thinking": None, "enable_thinking": None}, None),
     ],
 )
-def test_three_ways_to_say_whether_to_think(fields: dict[str, Any], wants: bool | None) -> None:
+def test_many_ways_to_say_whether_to_think(fields: dict[str, Any], wants: bool | None) -> None:
     assert parsed(**fields).wants_thinking is wants
 
 
@@ -278,6 +305,9 @@ def test_effort_and_budget_bound_the_thought() -> None:
     assert 0 < low < medium < high
     assert budget(reasoning_effort="low", thinking_budget=77) == 77
     assert budget(thinking_budget=0) is None
+    assert budget(thinking={"type": "enabled", "budget_tokens": 900}, reasoning_effort="low") == 900
+    assert budget(reasoning={"effort": "low"}) == low
+    assert budget(reasoning={"max_tokens": 70}) == 70
 
 
 def test_tools_are_taken_as_sent() -> None:

@@ -150,8 +150,6 @@ CALL = {"id": "c", "type": "function", "function": {"name": "weather", "argument
             "expected user or assistant",
         ),
         ([*ask("x"), {"role": "assistant", "tool_calls": [CALL]}, *ask("y")], "messages[2]", "expected tool"),
-        ([*ask("x"), {"role": "system", "content": "y"}], "messages[1]", "expected user or assistant"),
-        ([*ask("x"), {"role": "assistant", "content": "y"}], "messages[1]", "expected user or tool"),
     ],
 )
 def test_turns_out_of_order_are_refused_with_what_was_expected(
@@ -163,9 +161,33 @@ def test_turns_out_of_order_are_refused_with_what_was_expected(
 
 
 def test_a_schema_that_cannot_be_followed_is_refused_where_it_must_be(client: openai.OpenAI) -> None:
-    tool: Any = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"not": {}}}}}}
-    asked: Any = {"model": MODEL, "messages": ask("hello"), "tools": [tool]}
+    function: Any = {"name": "f", "parameters": {"properties": {"a": {"not": {}}}}}
+    asked: Any = {"model": MODEL, "messages": ask("hello"), "tools": [{"type": "function", "function": function}]}
     assert client.chat.completions.create(**asked).choices[0].message.content
-    with pytest.raises(openai.BadRequestError, match="tool f") as refused:
+    held = client.chat.completions.create(**asked, tool_choice="required")
+    assert held.model_extra["warnings"] == ["A call of f is held to its schema but for what cannot be enforced: not."]
+    function["strict"] = True
+    with pytest.raises(openai.BadRequestError, match=r"tool f: .*not") as refused:
         client.chat.completions.create(**asked, tool_choice="required")
     assert refused.value.param == "tools"
+
+
+def test_a_call_cut_by_the_limit_ends_with_length_and_is_the_same_whole_and_streamed(client: openai.OpenAI) -> None:
+    for text, told in (("call cut", [("call_a", "weather", '{"city": "Os')]), ("call cut before its name", [])):
+        (choice,) = create(client, text, tool_choice="required").choices
+        calls = [(one.id, one.function.name, one.function.arguments) for one in choice.message.tool_calls or []]
+        assert (calls, choice.message.content or "", choice.finish_reason) == (told, "", "length")
+        chunks = [chunk.choices[0] for chunk in create(client, text, tool_choice="required", stream=True)]
+        pieces = [piece for chunk in chunks for piece in chunk.delta.tool_calls or []]
+        assert [piece.id for piece in pieces if piece.id] == [id_ for id_, _, _ in told]
+        assert "".join(piece.function.arguments for piece in pieces) == "".join(text for _, _, text in told)
+        assert "".join(chunk.delta.content or "" for chunk in chunks) == ""
+        assert chunks[-1].finish_reason == "length"
+
+
+def test_a_good_call_before_one_that_is_cut_is_no_reason_to_call_the_answer_whole(client: openai.OpenAI) -> None:
+    (choice,) = create(client, "two calls, one cut").choices
+    assert ([one.function.name for one in choice.message.tool_calls], choice.finish_reason) == (
+        ["weather", "weather"],
+        "length",
+    )
