@@ -105,7 +105,9 @@ class ModelUnknown(ApiError):
     code = "model_not_found"
 
     def __init__(self, model: str) -> None:
-        super().__init__(f"The model {model!r} is not served here; GET /v1/models lists those that are.", param="model")
+        super().__init__(
+            f"The model {model[:80]!r} is not served here; GET /v1/models lists those that are.", param="model"
+        )
 
 
 class NothingHere(ApiError):

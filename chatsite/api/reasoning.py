@@ -64,7 +64,8 @@ def wish(
     Raises:
         InvalidRequest: a word that is none of those offered; `param` names its field.
     """
-    effort = _effort(effort, "reasoning_effort") or _effort(reasoning and reasoning.effort, "reasoning.effort")
+    template, reasoning = template or TemplateOptions(), reasoning or ReasoningForm()
+    effort = _effort(effort, "reasoning_effort") or _effort(reasoning.effort, "reasoning.effort")
     by_form = None
     if isinstance(thinking, ThinkingForm):
         if thinking.type not in _TYPES:
@@ -73,14 +74,14 @@ def wish(
             )
         by_form = thinking.budget_tokens
         thinking = _TYPES[thinking.type]
-    tokens = next((one for one in (budget, by_form, reasoning and reasoning.max_tokens) if one is not None), None)
+    tokens = next((one for one in (budget, by_form, reasoning.max_tokens) if one is not None), None)
     said = (
         False if tokens == 0 else None,
         thinking,
-        template and template.enable_thinking,
-        template and template.thinking,
+        template.enable_thinking,
+        template.thinking,
         enable_thinking,
-        reasoning and reasoning.enabled,
+        reasoning.enabled,
         None if effort is None else effort != "none",
     )
     is_on = next((one for one in said if one is not None), None)

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from chatsite.api import reasoning, tools
+from chatsite.api import tools
 from chatsite.api.formats import ResponseFormat
-from chatsite.api.reasoning import ReasoningForm, TemplateOptions, ThinkingForm
+from chatsite.api.reasoning import ReasoningForm, TemplateOptions, ThinkingForm, Wish, wish
 from chatsite.api.tools import Choice, ChoiceForm, ToolForm
 from chatsite.api.turns import RequestMessage
 from inference.errors import InvalidRequest
@@ -199,8 +199,8 @@ class ChatCompletionRequest(msgspec.Struct):
         return bool(is_on) if self.json_schema is not None else is_on
 
     @property
-    def _wish(self) -> reasoning.Wish:
-        return reasoning.wish(
+    def _wish(self) -> Wish:
+        return wish(
             thinking=self.thinking,
             template=self.chat_template_kwargs,
             enable_thinking=self.enable_thinking,

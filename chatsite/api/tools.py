@@ -54,7 +54,7 @@ def specs(forms: Sequence[ToolForm] | None) -> tuple[ToolSpec, ...]:
         where = f"tools[{index}]"
         if form.type != "function":
             raise InvalidRequest(
-                f"{where}: only tools of the type function are offered, not {form.type!r}.", param=where
+                f"{where}: only tools of the type function are offered, not {form.type[:40]!r}.", param=where
             )
         if form.function is None:
             raise InvalidRequest(f"{where}.function is missing.", param=f"{where}.function")

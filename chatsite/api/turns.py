@@ -52,7 +52,7 @@ class RequestMessage(msgspec.Struct):
             raise InvalidRequest(f"{where}: functions are not offered; use tools.", param=where)
         if role is None:
             raise InvalidRequest(
-                f"{where}: unknown role {self.role!r}; expected one of {', '.join(ROLES)}.", param=f"{where}.role"
+                f"{where}: unknown role {self.role[:40]!r}; expected one of {', '.join(ROLES)}.", param=f"{where}.role"
             )
         if self.tool_calls and role is not Role.ASSISTANT:
             raise InvalidRequest(f"{where}: only an assistant calls tools.", param=f"{where}.tool_calls")
@@ -76,7 +76,7 @@ class RequestMessage(msgspec.Struct):
         for i, part in enumerate(self.content):
             if part.type != "text" or part.text is None:
                 raise InvalidRequest(
-                    f"{where}.content[{i}]: only text parts are offered, not {part.type!r}.",
+                    f"{where}.content[{i}]: only text parts are offered, not {part.type[:40]!r}.",
                     param=f"{where}.content[{i}]",
                 )
             texts.append(part.text)

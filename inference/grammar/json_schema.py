@@ -46,7 +46,7 @@ _LIMITS = LLParserLimits(
     verbose_errors=False,
 )
 BYTES = LLTokenizer("byte")  # every byte a token: enough to see whether a schema compiles and can begin
-_TOO_LARGE = ("too large", "too many", "too complex", "row has", "fuel", "Unable to determine if regex")
+_TOO_LARGE = ("too large", "too many", "Too many", "too complex", "row has", "fuel", "Unable to determine if regex")
 _IMPOSSIBLE = ("NoExtension",)
 _UNSUPPORTED = re.compile(r"Unimplemented keys: (\[.*\])")
 _PREAMBLE = re.compile(r"^at \d+\(\d+\): failed to compile JSON schema: ")

@@ -15,6 +15,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -25,6 +26,7 @@ from inference.grammar.json_schema import Unheld
 from inference.grammar.schema_limits import MAX_PATTERNS_AT_ONCE, PARAM, JsonObject
 
 MAX_ROUNDS = 12
+MAX_KEPT = 32  # results: a program asks with the same schema again and again
 MAX_TRIED = 100  # patterns or formats, each alone; where more are in question all go
 MAX_BOUND = 2**53  # whole numbers beyond are no longer exact everywhere
 _BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
@@ -51,6 +53,7 @@ class Relaxed:
         return f"{subject} is held to its schema but for what cannot be enforced: {', '.join(self.losses)}."
 
 
+@lru_cache(maxsize=MAX_KEPT)
 def relaxed(schema: str, *, is_strict: bool = False) -> Relaxed:
     """What an answer can be held to of `schema`, which is JSON text; with `is_strict` all of it.
 

@@ -18,10 +18,13 @@ from inference.errors import InvalidRequest
 PARAM = "response_format"
 MAX_DEPTH = 64  # of the schema's JSON
 MAX_OPTIONAL = 400  # properties of one object: all of them are possible at once, for every token of a key
+MAX_OBJECT_CASES = 500  # of one anyOf or oneOf: all of them are possible at once as well
 MAX_PATTERNS_AT_ONCE = 3  # that one string must match together; ten can take a second, each two more ten times as long
 MAX_MERGES = 100  # strings with several patterns, each as often as there are cases for it; one takes up to 10 ms
 MAX_KEY_PATTERN_PAIRS = 5_000  # pairs of patterns for keys, which must exclude each other; one takes 30 us
 _CAP = 1_000_000  # numbers of cases multiply; nothing beyond this is told apart
+
+_OBJECT_SIGNS = frozenset({"properties", "patternProperties", "additionalProperties", "$ref"})
 
 JsonObject = dict[str, Any]
 
@@ -66,6 +69,12 @@ def _objects(schema: JsonObject) -> Iterator[JsonObject]:
 
 
 def _check_breadth(item: JsonObject) -> None:
+    for name in ("anyOf", "oneOf"):
+        num_objects = sum(
+            isinstance(case, dict) and bool(_OBJECT_SIGNS & case.keys()) for case in _list(item.get(name))
+        )
+        if num_objects > MAX_OBJECT_CASES:
+            raise _refusal(f"has {num_objects:,} cases for objects in one {name}; {MAX_OBJECT_CASES} are the most")
     properties, required = item.get("properties"), item.get("required")
     if not isinstance(properties, dict) or len(properties) <= MAX_OPTIONAL:
         return

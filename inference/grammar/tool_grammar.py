@@ -19,6 +19,7 @@ from inference.protocol import GenerationRequest, ToolSpec
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 CODE_OPEN, CODE_CLOSE = "<code>", "</code>"
+MAX_HELD_CHARS = 200_000  # of all schemas that one answer's calls are held to
 NO_ARGUMENTS = '{"type": "object", "properties": {}, "additionalProperties": false}'
 
 
@@ -93,7 +94,7 @@ def compiled_rest(request: GenerationRequest, vocabulary: LLTokenizer, tags: Tag
     """
     any_object = "{}"
     tools = [tool if tool.is_strict else msgspec.structs.replace(tool, parameters=any_object) for tool in request.tools]
-    return _matcher(["start: rest", *_rest_rules(tools, tags)], vocabulary, tools)
+    return _matcher(["start: rest", *_rest_rules(_bounded(tools), tags)], vocabulary, tools)
 
 
 def _rest_rules(tools: list[ToolSpec], tags: Tags) -> list[str]:
@@ -147,7 +148,18 @@ def _arguments(tool: ToolSpec) -> str:
 
 
 def _chosen(request: GenerationRequest) -> list[ToolSpec]:
-    return [tool for tool in request.tools if request.required_tool in ("", tool.name)]
+    """The tools that may be called. Raises InvalidRequest: their schemas are too large together."""
+    return _bounded([tool for tool in request.tools if request.required_tool in ("", tool.name)])
+
+
+def _bounded(tools: list[ToolSpec]) -> list[ToolSpec]:
+    num_chars = sum(len(tool.parameters) for tool in tools)
+    if num_chars > MAX_HELD_CHARS:
+        raise InvalidRequest(
+            f"Calls can be held to tools whose schemas have {MAX_HELD_CHARS:,} characters together, not {num_chars:,}.",
+            param="tools",
+        )
+    return tools
 
 
 def _relaxed(tool: ToolSpec) -> Relaxed:

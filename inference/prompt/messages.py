@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -25,6 +26,7 @@ from inference.protocol import (
 
 MAX_MESSAGES = 10_000
 MAX_JSON_DEPTH = 100  # of schemas and arguments: templates write them recursively
+MAX_NAMED = 8  # calls in one refusal
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -120,7 +122,7 @@ class _Order:
         self._previous: Role | None = None
         self._where = ""  # of the message before
         self._calls_where = ""
-        self._open: list[str] = []  # calls without a result
+        self._open: dict[str, None] = {}  # calls without a result, in order
 
     def take(self, message: ChatMessage, where: str) -> None:
         role = message.role
@@ -129,7 +131,7 @@ class _Order:
         elif self._open:
             raise _unexpected(where, role, "tool", self._missing())
         if role is Role.ASSISTANT:
-            self._open = [call.id for call in message.tool_calls]
+            self._open = {call.id: None for call in message.tool_calls}
             self._calls_where = where
         self._previous, self._where = role, where
 
@@ -139,11 +141,12 @@ class _Order:
             raise _unexpected(where, Role.TOOL, expected, "a tool's result must follow an assistant message with calls")
         wanted = message.tool_call_id
         if not wanted:
-            del self._open[:1]
+            self._open.pop(next(iter(self._open), ""), None)
         elif wanted in self._open:
-            self._open.remove(wanted)
+            del self._open[wanted]
         else:
-            expected = f"a result for {' or '.join(map(repr, self._open))}" if self._open else "no result here"
+            named = " or ".join(repr(id_[:80]) for id_ in islice(self._open, MAX_NAMED))
+            expected = f"a result for {named}" if self._open else "no result here"
             raise InvalidRequest(
                 f"{where} answers the tool call {wanted[:80]!r}, which no message just before it made: "
                 f"expected {expected}.",
@@ -155,7 +158,7 @@ class _Order:
             raise InvalidRequest(f"after {self._where}: expected a tool message: {self._missing()}.", param="messages")
 
     def _missing(self) -> str:
-        return f"the tool call {self._open[0][:80]!r} of {self._calls_where} has no result yet"
+        return f"the tool call {next(iter(self._open))[:80]!r} of {self._calls_where} has no result yet"
 
 
 def _unexpected(where: str, role: Role | None, expected: str, why: str) -> InvalidRequest:

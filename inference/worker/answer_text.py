@@ -74,7 +74,7 @@ class AnswerText:
             is_apart=was_apart or pipeline.is_thinking or pipeline.is_near_call,
         )
 
-    def flush(self, *, is_cut: bool) -> News:
+    def flush(self, *, is_cut: bool = False) -> News:
         """What was still held back. Nothing more may be pushed. `is_cut`: not the model ended the answer."""
         if self._pipeline is None:
             return News()

@@ -122,7 +122,8 @@ class Served:
                 for token in generated:
                     constraint.accept(int(token))
             except EngineError as error:
-                raise InvalidRequest("The answer written so far does not follow what was asked for.") from error
+                kind = "call" if sampling.json_schema is None else "call or JSON"
+                raise InvalidRequest(f"The answer written so far is no {kind} as asked for.", param="tools") from error
         return constraint
 
     def _inner(self, request: GenerationRequest, *, follows: str) -> Constraint | None:

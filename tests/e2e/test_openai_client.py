@@ -152,10 +152,55 @@ def test_schema_that_cannot_be_followed_is_a_bad_request(client: openai.OpenAI) 
             messages=question("x"),  # type: ignore[arg-type]
             response_format={  # type: ignore[arg-type]
                 "type": "json_schema",
-                "json_schema": {"name": "n", "schema": {"type": "array", "uniqueItems": True}},
+                "json_schema": {"name": "n", "schema": {"type": "array", "uniqueItems": True}, "strict": True},
             },
         )
     assert caught.value.param == "response_format"
+
+
+def test_everyday_schema_is_followed_though_not_all_of_it_can_be_held(client: openai.OpenAI) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "code": {"type": "string", "pattern": "^(?=.*[A-Z])(?!X)[A-Z0-9]{3,6}$"},
+            "on": {"format": "date"},
+        },
+        "required": ["code"],
+        "additionalProperties": False,
+        "not": {"required": ["off"]},
+    }
+    asked = {
+        "model": MODEL,
+        "messages": question("Give me a code."),
+        "max_tokens": 60,
+        "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}},
+    }
+    answer = client.chat.completions.create(**asked)  # type: ignore[call-overload]
+    assert 3 <= len(json.loads(answer.choices[0].message.content)["code"]) <= 6
+    assert "not" in answer.model_extra["warnings"][0]
+
+
+def test_last_message_is_gone_on_with_and_only_what_is_new_is_told(client: openai.OpenAI) -> None:
+    turns = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "system", "content": "Count on."},
+        *question("Count to nine."),
+        {"role": "assistant", "content": "1, 2, 3, 4, 5, 6,"},
+    ]
+    answer = client.chat.completions.create(model=MODEL, messages=turns, temperature=0, max_tokens=100_000)  # type: ignore[arg-type]
+    assert answer.choices[0].message.content.lstrip().startswith("7")
+
+
+def test_call_cut_by_its_limit_has_no_markup_and_is_too_long(client: openai.OpenAI) -> None:
+    asked = {"model": MODEL, "tools": [WEATHER], "max_tokens": 14, "temperature": 0, "tool_choice": "required"}
+    turns: list = question("How is the weather in Paris?")
+    whole = client.chat.completions.create(**asked, messages=turns).choices[0]  # type: ignore[call-overload]
+    chunks = [c.choices[0] for c in client.chat.completions.create(**asked, messages=turns, stream=True)]  # type: ignore[call-overload]
+    assert whole.finish_reason == chunks[-1].finish_reason == "length"
+    assert not whole.message.content and not any(chunk.delta.content for chunk in chunks)
+    told = [call.function.arguments for call in whole.message.tool_calls or []]
+    streamed = [call.function.arguments for chunk in chunks for call in chunk.delta.tool_calls or []]
+    assert "".join(told) == "".join(streamed)
 
 
 @pytest.mark.parametrize("stream", [False, True])
