@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from inference.errors import InvalidRequest
-from inference.grammar import json_schema, patterns
+from inference.grammar import json_schema, patterns, tool_grammar
 from inference.grammar.relaxation import Relaxed, relaxed
+from inference.protocol import ToolSpec
+from tests.unit.test_tool_grammar import call, request
+from tests.unit.test_tool_grammar import fits as answers
 
 STRING = {"type": "string"}
 INTEGER = {"type": "integer"}
@@ -180,3 +183,22 @@ def test_only_look_aheads_at_the_beginning_can_be_told_as_patterns_of_their_own(
     assert patterns.parted(PASSWORD) == ("^(?:.*[A-Z])", r"^(?:.*\d)", r"^[A-Za-z\d]{4,}$")
     for other in ("^a(?=b)", "(?=a)b", "^(?=a(?!b))c", "^(?!a)b", "^(?=a)b|c", "abc", "^(?=a)(?<=b)c"):
         assert patterns.parted(other) is None
+
+
+EASED = ToolSpec(
+    name="x",
+    parameters='{"properties": {"a": {"type": "array", "items": {"type": "integer"}, "uniqueItems": true, '
+    '"allOf": [{"minItems": 1}]}}, "required": ["a"]}',
+)
+
+
+@pytest.mark.parametrize("dialect", ["", "python"])
+def test_a_tool_that_is_not_strict_is_held_to_what_can_be_held(dialect: str) -> None:
+    asked = {"tools": (EASED,), "tool_dialect": dialect}
+    assert tool_grammar.check(request(**asked)) == (
+        "A call of x is held to its schema but for what cannot be enforced: uniqueItems.",
+    )
+    good, bad = ('{"a": [1, 1]}', '{"a": "1"}') if not dialect else ("x(a=[1, 1])", 'x(a="1")')
+    write = (lambda text: call("x", text)) if not dialect else "<code>\n{}\n</code>".format
+    assert answers(write(good), **asked)
+    assert not answers(write(bad), **asked)

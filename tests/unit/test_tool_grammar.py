@@ -117,25 +117,6 @@ def test_what_cannot_be_held_is_refused(fields: dict[str, Any], param: str, said
     assert refused.value.param == param
 
 
-EASED = ToolSpec(
-    name="x",
-    parameters='{"properties": {"a": {"type": "array", "items": {"type": "integer"}, "uniqueItems": true, '
-    '"allOf": [{"minItems": 1}]}}, "required": ["a"]}',
-)
-
-
-@pytest.mark.parametrize("dialect", ["", "python"])
-def test_a_tool_that_is_not_strict_is_held_to_what_can_be_held(dialect: str) -> None:
-    asked = {"tools": (EASED,), "tool_dialect": dialect}
-    assert tool_grammar.check(request(**asked)) == (
-        "A call of x is held to its schema but for what cannot be enforced: uniqueItems.",
-    )
-    good, bad = ('{"a": [1, 1]}', '{"a": "1"}') if not dialect else ("x(a=[1, 1])", 'x(a="1")')
-    write = (lambda text: call("x", text)) if not dialect else "<code>\n{}\n</code>".format
-    assert fits(write(good), **asked)
-    assert not fits(write(bad), **asked)
-
-
 OPEN, CLOSE, END, NUM = 256, 257, 258, 259
 TAGS = ThinkTags("<think>", "</think>", OPEN, CLOSE)
 TEXT_TAGS = ThinkTags("<think>", "</think>")
