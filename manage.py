@@ -15,12 +15,14 @@ def main(arguments: list[str]) -> None:
         state_dir.take_flag(arguments)  # settings keep their secret key there: it counts before they are read
     try:
         from django.core.management import execute_from_command_line
-        from django.db import OperationalError
+        from django.db import DatabaseError
     except ImportError:
         sys.exit(f"Django is not installed for {sys.executable}; `make install` makes .venv with everything in it.")
     try:
         execute_from_command_line(arguments)
-    except OperationalError as error:
+    except DatabaseError as error:
+        if "--traceback" in arguments:
+            raise
         from chatsite.settings import database_trouble
 
         sys.exit(database_trouble(error))

@@ -74,6 +74,20 @@ def command_line(pid: int) -> str:
     return done.stdout.strip()
 
 
+def works_in(pid: int, *folders: Path) -> bool:
+    """Whether one of these is the working directory of process `pid`, however it was called when that began.
+
+    A directory that was moved is still the same one; where the platform does not tell, the command line must name it.
+    """
+    if not _HAS_PROC:
+        return any(f" {folder}/" in f"{command_line(pid)}/" for folder in folders)
+    try:
+        there = os.stat(f"/proc/{pid}/cwd")
+    except OSError:  # it is gone, or not ours to ask
+        return False
+    return any(folder.exists() and os.path.samestat(there, folder.stat()) for folder in folders)
+
+
 def started_at(pid: int) -> str:
     if _HAS_PROC:
         return next(iter(_stat(pid)[19:]), "")

@@ -71,8 +71,10 @@ class ServerUser:
         env: Mapping[str, str],
         log: IO[bytes],
         death_signal: int | None = None,
+        inherited: Sequence[int] = (),
     ) -> subprocess.Popen[bytes]:
-        """Start `command` as this user in a session of its own, its output going to `log`."""
+        """Start `command` as this user in a session of its own, its output going to `log`; it keeps the descriptors
+        `inherited` open."""
         return subprocess.Popen(
             command,
             cwd=cwd,
@@ -81,6 +83,7 @@ class ServerUser:
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            pass_fds=inherited,
             preexec_fn=die_with_parent(death_signal) if death_signal is not None else None,
             **self._as_user(),
         )
@@ -100,6 +103,22 @@ class ServerUser:
         path.mkdir(mode=0o700, exist_ok=True)
         if self.uid is not None and path.stat().st_uid != self.uid:
             self._give(path)
+
+    def take_over(self, path: Path) -> None:
+        """Give this user a tree that root copied; leave it if it is this user's.
+
+        Raises:
+            PermissionError: it is somebody else's.
+        """
+        owner, mine = path.stat().st_uid, os.geteuid() if self.uid is None else self.uid
+        if owner == mine:
+            return
+        if self.uid is None or owner != 0:
+            raise PermissionError(f"{path} belongs to {name_of(owner)}, not to {name_of(mine)}")
+        for folder, folders, files in os.walk(path):
+            for name in (*folders, *files):
+                os.lchown(Path(folder, name), self.uid, self.gid if self.gid is not None else -1)
+        self._give(path)
 
     def write_secret(self, path: Path, text: str) -> None:
         """Write a file that this user and root alone can read."""
@@ -121,6 +140,25 @@ class ServerUser:
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
 
 
+def name_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def has_account(uid: int) -> bool:
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return True
+
+
+def name_beside(state_dir: Path) -> str:
+    return "smolfleet-" + hashlib.sha256(str(state_dir.resolve()).encode()).hexdigest()[:12]
+
+
 def place_beside(state_dir: Path, *, lasting: bool) -> Path:
     """A directory outside `state_dir` that everybody can pass through, made by us and owned by us.
 
@@ -129,7 +167,7 @@ def place_beside(state_dir: Path, *, lasting: bool) -> Path:
     Raises:
         PermissionError: somebody else owns a directory of that name.
     """
-    name = "smolfleet-" + hashlib.sha256(str(state_dir.resolve()).encode()).hexdigest()[:12]
+    name = name_beside(state_dir)
     roots = [Path(tempfile.gettempdir())]
     if lasting and not state_dir.resolve().is_relative_to(roots[0].resolve()):
         roots.insert(0, Path("/var/lib"))

@@ -16,7 +16,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from chatsite import log_format, site_config, state_dir
-from chatsite.database_url import parse_database_url
+from chatsite.database_url import is_connection_trouble, parse_database_url
 from chatsite.embedded import EmbeddedError, discover
 from inference import config as inference_config
 from inference.config import Environment
@@ -293,9 +293,11 @@ LOGGING = log_format.configure(level=LOG_LEVEL, style=LOG_FORMAT)
 
 
 def database_trouble(error: Exception) -> str:
-    """One sentence for a command that could not reach Postgres."""
+    """One sentence for a command that Postgres did not serve: out of reach, or what it says itself."""
     place = f"{DATABASES['default']['HOST']}:{DATABASES['default']['PORT'] or 5432}"
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if not is_connection_trouble(error):
+        return f"Postgres at {place} says: {reason}"
     if IS_DATABASE_GIVEN or "DATABASE_URL" in _found:
         return f"Postgres at {place} cannot be reached: {reason}"
     return f"DATABASE_URL is not set and no bundled Postgres runs in STATE_DIR {STATE_DIR}; `make up` starts one."

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from chatsite.server_user import has_account, name_of
 from inference.config import Environment
 from inference.errors import ConfigError
 
@@ -34,14 +36,48 @@ def make(path: Path) -> None:
     """Create it if need be and try to write in it.
 
     Raises:
-        ConfigError: that is not possible.
+        ConfigError: that is not possible, or it is another user's.
     """
+    check_owner(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             pass
     except OSError as error:
         raise ConfigError(f"STATE_DIR {path} cannot be written: {error.strerror}.") from error
+
+
+def check_owner(path: Path) -> None:
+    """Before anything is written: what one user leaves in another's state directory is in the way of its owner's next
+    start. `path` need not exist; root then asks whose folder it would lie in.
+
+    Raises:
+        ConfigError: it is another user's, or holds files of another.
+    """
+    me = os.geteuid()
+    try:
+        if not path.exists():
+            owner = next(parent for parent in path.parents if parent.exists()).stat().st_uid
+            if me == 0 and owner != 0 and has_account(owner):
+                raise ConfigError(
+                    f"STATE_DIR {path} would lie in a folder of {name_of(owner)}, and root's files would be in the way "
+                    f"there; run this as {name_of(owner)}, or let STATE_DIR name a place of root's own."
+                )
+            return
+        owner = path.stat().st_uid
+        foreign = [] if me == 0 else [entry.name for entry in os.scandir(path) if entry.stat().st_uid != me]
+    except (PermissionError, NotADirectoryError):
+        return  # whoever writes there says what is wrong
+    if owner not in (me, 0):
+        raise ConfigError(
+            f"STATE_DIR {path} belongs to {name_of(owner)}, and what {name_of(me)} writes there would be in the way; "
+            f"run this as {name_of(owner)}, or let STATE_DIR name another place."
+        )
+    if owner == me and foreign:
+        raise ConfigError(
+            f"STATE_DIR {path} holds files of another user ({', '.join(sorted(foreign)[:3])}), left by an earlier "
+            f"start; give them back: sudo chown -R {name_of(me)} {shlex.quote(str(path))}"
+        )
 
 
 def secret_key(path: Path) -> str:
@@ -56,7 +92,9 @@ def secret_key(path: Path) -> str:
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError as error:
+        check_owner(path)
         raise ConfigError(f"STATE_DIR {path}: {SECRET_KEY_FILE} cannot be read: {error.strerror}.") from error
+    check_owner(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
         descriptor, fresh = tempfile.mkstemp(dir=path)  # mode 600
@@ -76,6 +114,8 @@ def secret_key(path: Path) -> str:
 def static_root(env: Environment, path: Path) -> Path:
     """Where collected static files lie: `STATIC_ROOT`, else below the state directory."""
     root = Path(env.text("STATIC_ROOT", str(path / "static")))
+    if not root.exists() and root.is_relative_to(path):
+        check_owner(path)
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -21,6 +21,7 @@ from typing import IO, Protocol
 
 from chatsite.process_id import ProcessId
 from chatsite.server_user import die_with_parent
+from inference.native_build import name_of
 
 POLL_SECONDS = 0.1
 FIRST_BACK_OFF_SECONDS = 1.0
@@ -58,7 +59,8 @@ class Server(Protocol):
 
 @dataclass
 class Child:
-    """One process to keep running. `follow` picks further lines of its log that are worth showing."""
+    """One process to keep running. `follow` picks further lines of its log that are worth showing, `task` says what it
+    does while it starts, and `cure` what to do about an exit status that is a crash ("": nothing is known)."""
 
     name: str
     command: Sequence[str]
@@ -66,6 +68,8 @@ class Child:
     log_path: Path
     grace_seconds: float
     follow: re.Pattern[str] | None = None
+    task: str = "starting"
+    cure: Callable[[int], str] | None = None
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
     back_off_seconds: float = FIRST_BACK_OFF_SECONDS
@@ -106,6 +110,15 @@ class Child:
             return []
         *lines, self._rest = (self._rest + self._log.read()).split(b"\n")
         return [COLOUR.sub("", line.decode(errors="replace")).rstrip() for line in lines]
+
+    def epitaph(self) -> str:
+        """How it ended while it started: a signal by its name and what to do about it, else its last words."""
+        assert self.process is not None
+        code = self.process.returncode
+        if code >= 0:
+            return f"{self.name} ended while {self.task}: {self.last_words()} ({self.log_path})"
+        cure = self.cure(code) if self.cure else ""
+        return f"{self.name} was {name_of(code)} while {self.task}. {cure} ({self.log_path})".replace(".  (", ". (")
 
     def last_words(self) -> str:
         lines = self.log_path.read_text(errors="replace").strip().splitlines()
@@ -230,7 +243,7 @@ class Supervisor:
             self._forward()
             for child in self._children:
                 if not child.is_running:
-                    raise StartFailed(f"{child.name} ended while starting: {child.last_words()} ({child.log_path})")
+                    raise StartFailed(child.epitaph())
             for server in self._servers:
                 if not server.is_running:
                     raise StartFailed(f"{server.name} ended while starting.")
@@ -263,7 +276,9 @@ class Supervisor:
             if now - child.started > STEADY_SECONDS:
                 child.back_off_seconds = FIRST_BACK_OFF_SECONDS
             child.next_start = now + child.back_off_seconds
-            self._say(f"{child.name} ended ({_how(code)}); starting it again in {child.back_off_seconds:.0f} s.")
+            self._say(f"{child.name} ended ({name_of(code)}); starting it again in {child.back_off_seconds:.0f} s.")
+            if child.cure and (cure := child.cure(code)):
+                self._say(f"{child.name}: {cure}")
             child.back_off_seconds = min(LAST_BACK_OFF_SECONDS, child.back_off_seconds * 2)
             if child.identity is not None:
                 child.identity.end_group()
@@ -336,7 +351,3 @@ class Supervisor:
             if child.identity is not None:
                 child.identity.end_group()
             child.close()
-
-
-def _how(code: int) -> str:
-    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit {code}"

@@ -6,16 +6,19 @@ A bad value stops the start with its name. Nothing else in `inference` reads the
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from inference import address
 from inference.errors import ConfigError
 
 V = TypeVar("V")
 
 DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
+REDIS_EXAMPLE = "redis://:password@host:6379/0 or rediss://…"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +34,9 @@ class InferenceConfig:
     threads: int  # CPU threads of the forward pass; 0 = the cores this process may use
     kv_tokens: int  # of all slots together, in one pool; 0 = slots x context, each its own
     host_cache_mb: int  # host memory for prefixes that had to leave their slot; 0 = none
+    memory_percent: (
+        int  # of what is free, that a worker on a CPU may take; 0 = memory.CPU_MEMORY_PERCENT, or all it names
+    )
     gpu_layers: int  # layers on the GPU; -1 = all where there is one
     batch_tokens: int  # prompt and decode tokens of one forward call, at most; 0 = by device, 512 or 8,192
     target_itl_ms: int  # running answers' time between tokens that prefill chunks aim to keep
@@ -46,6 +52,16 @@ class InferenceConfig:
     metrics_port: int  # a worker's own Prometheus page, on all addresses; 0 = none
     hang_seconds: float  # a forward call that takes longer means the process is recycled
     handover: str  # what the image before left for this one (`worker.image`); set by the worker itself alone
+
+    @property
+    def names_a_size(self) -> bool:
+        """Whether somebody asked for a size by name: then less than that is a degradation."""
+        return bool(self.slots or self.context_tokens or self.kv_tokens)
+
+    @property
+    def names_its_size(self) -> bool:
+        """Whether slots and context were both chosen, and with them the memory they take."""
+        return bool((self.slots and self.context_tokens) or self.kv_tokens)
 
 
 class Environment:
@@ -98,6 +114,12 @@ class Environment:
         return value
 
 
+def _check_redis_url(url: str) -> None:
+    parts = address.split("REDIS_URL", url, schemes=("redis", "rediss"), example=REDIS_EXAMPLE)
+    if not re.fullmatch(r"/?\d*", parts.path):
+        raise ConfigError(f"REDIS_URL must look like {REDIS_EXAMPLE}, ending with the number of a database, if at all.")
+
+
 def load(env: Mapping[str, str] | None = None) -> InferenceConfig:
     """Read `env` (the process's own when None).
 
@@ -106,8 +128,7 @@ def load(env: Mapping[str, str] | None = None) -> InferenceConfig:
     """
     e = Environment(os.environ if env is None else env)
     redis_url = e.text("REDIS_URL", DEFAULT_REDIS_URL)
-    if not redis_url.startswith(("redis://", "rediss://")):
-        raise ConfigError(f"REDIS_URL must begin with redis:// or rediss://, not {redis_url!r}.")
+    _check_redis_url(redis_url)
     return InferenceConfig(
         redis_url=redis_url,
         model=e.text("MODEL", ""),
@@ -120,6 +141,7 @@ def load(env: Mapping[str, str] | None = None) -> InferenceConfig:
         threads=e.integer("WORKER_THREADS", 0, low=0, high=1024),
         kv_tokens=e.integer_or_zero("WORKER_KV_TOKENS", 0, low=512, high=1_000_000_000),
         host_cache_mb=e.integer("WORKER_HOST_CACHE_MB", 2_048, low=0, high=4_194_304),
+        memory_percent=e.integer("WORKER_MEMORY_PERCENT", 0, low=0, high=95),
         gpu_layers=e.integer("WORKER_GPU_LAYERS", -1, low=-1, high=10_000),
         batch_tokens=e.integer("WORKER_BATCH_TOKENS", 0, low=0, high=65_536),
         target_itl_ms=e.integer("WORKER_TARGET_ITL_MS", 100, low=1, high=60_000),

@@ -24,6 +24,11 @@ CELL_PADDING = 256  # llama.cpp rounds the cells of a stream up to this
 # shape); on a CPU larger graphs only cost memory.
 GRAPH_TOKENS_CPU, GRAPH_TOKENS_GPU = 512, 2048
 
+# On a machine without a GPU a worker is a guest beside a browser and an editor, and its batch is no faster for being
+# larger than the cores. What nobody asked for by name stays within these.
+CPU_MEMORY_PERCENT = 50  # of what is free
+CPU_SLOTS_AT_LEAST, CPU_CORES_PER_SLOT = 2, 2
+
 MIB = 2**20
 GPU_RUNTIME_BYTES = 618 * MIB  # the driver's context, the kernels and their scratch memory
 CPU_RUNTIME_BYTES = 160 * MIB  # the interpreter with all it imports
@@ -102,6 +107,11 @@ def estimate(
         runtime=GPU_RUNTIME_BYTES if on_gpu else CPU_RUNTIME_BYTES + vocab * BYTES_PER_VOCAB_TOKEN,
         adapters=adapter_bytes,
     )
+
+
+def cpu_slots(catalog_slots: int, cores: int) -> int:
+    """How many conversations decode together on `cores` where nobody says otherwise."""
+    return min(catalog_slots, max(CPU_SLOTS_AT_LEAST, cores // CPU_CORES_PER_SLOT))
 
 
 def compute_bytes(header: GgufHeader, *, graph_tokens: int, attended_cells: int, num_outputs: int) -> int:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+NO_GPU = "No GPU can be used here, so answers are computed on the CPU."
+
 
 class Notes:
     """One sentence each, in the order they were said."""

@@ -26,9 +26,9 @@ from typing import IO, Any
 
 import httpx
 
-from inference.crash import Record
 from inference.errors import ConfigError
 from inference.llama import wheel
+from inference.native_build import Record
 
 PROGRAMS = ("llama-batched-bench", "llama-server")
 START_SECONDS = 300.0

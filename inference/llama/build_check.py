@@ -1,4 +1,4 @@
-"""`python -m inference.llama.build_check`: does this build of llama.cpp compute on this machine? One answer, then yes or no.
+"""`python -m inference.llama.build_check`: does this build of llama.cpp compute on this machine?
 
 A library built for instructions that the machine or its compiler gets wrong does not say so: it kills its process. So a
 process of its own loads the small model that comes with the requirements, in the way of a worker, and decodes; on the
@@ -11,8 +11,8 @@ import os
 import subprocess
 import sys
 
-from inference import crash
-from inference.crash import Record
+from inference import native_build
+from inference.native_build import Record
 
 MODEL = "smollm2-135m"
 SECONDS = 300.0
@@ -22,8 +22,9 @@ HERE = "--here"
 def failure(code: int, said: str, cmake_args: str | None) -> str:
     """The sentence for a decode that ended with `code` and whose last output was `said`."""
     if code < 0:
-        return f"llama.cpp was {crash.name_of(code)} at its first decode. {crash.cure(code, cmake_args)}".strip()
-    last = next((line.strip() for line in reversed(said.splitlines()) if line.strip()), crash.name_of(code))
+        end = f"llama.cpp was {native_build.name_of(code)} at its first decode."
+        return f"{end} {native_build.cure(code, cmake_args)}".strip()
+    last = next((line.strip() for line in reversed(said.splitlines()) if line.strip()), native_build.name_of(code))
     return f"llama.cpp does not run here: {last}"
 
 

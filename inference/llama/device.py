@@ -1,18 +1,19 @@
-"""What the forward pass can run on here: GPUs that the library sees, usable CPU cores, free memory.
+"""What the forward pass can run on here: GPUs that the library sees, and what `machine` tells of cores and memory.
 
-Owns these measurements; knows no model. Called by the loader.
+Owns these measurements; knows no model. Called by the loader; `python -m inference.llama.device` prints the number of
+GPUs, for a process that must not load the library itself.
 """
 
 from __future__ import annotations
 
 import ctypes
-import math
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from llama_cpp import _ggml
 from llama_cpp import llama_cpp as lib
+
+from inference.machine import free_memory_bytes as free_memory_bytes
+from inference.machine import usable_cores as usable_cores
 
 _GPU_TYPES = (1, 2)  # GGML_BACKEND_DEVICE_TYPE_GPU, _IGPU
 
@@ -53,35 +54,5 @@ def gpus() -> list[Gpu]:
     return found
 
 
-def usable_cores() -> int:
-    """Cores this process may use: its affinity, and the container's quota (threads beyond it only spin)."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    fields = _read("/sys/fs/cgroup/cpu.max").split()
-    if len(fields) == 2 and fields[0].isdigit() and int(fields[1]) > 0:
-        cores = min(cores, max(1, math.ceil(int(fields[0]) / int(fields[1]))))
-    return max(1, cores)
-
-
-def free_memory_bytes() -> int | None:
-    """Memory that can still be taken without swapping or being killed; None where it cannot be told."""
-    available: int | None = None
-    for line in _read("/proc/meminfo").splitlines():
-        if line.startswith("MemAvailable:"):
-            available = int(line.split()[1]) * 1024
-    limit, used = _read("/sys/fs/cgroup/memory.max").strip(), _read("/sys/fs/cgroup/memory.current").strip()
-    if limit.isdigit() and used.isdigit():
-        cached = sum(
-            int(line.split()[1])
-            for line in _read("/sys/fs/cgroup/memory.stat").splitlines()
-            if line.startswith(("inactive_file ", "active_file "))
-        )
-        left = max(0, int(limit) - int(used) + cached)
-        available = left if available is None else min(available, left)
-    return available
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text()
-    except OSError:  # not Linux, or another cgroup version: the caller does without
-        return ""
+if __name__ == "__main__":
+    print(len(gpus()))

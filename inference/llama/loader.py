@@ -1,8 +1,9 @@
 """A catalog entry -> a model that is loaded, checked and warm.
 
 Owns the order of loading and every degradation: no GPU -> CPU, too little memory -> smaller context, then fewer
-slots, then a smaller KV type. Each is a sentence of its own, and logged. Called once by a worker before its engine
-thread starts; memory is given back surely only by ending the process.
+slots, then a smaller KV type. Each is a sentence of its own, and logged. On a CPU what nobody asked for is measured by
+cores and free memory instead, and says nothing. Called once by a worker before its engine thread starts; memory is
+given back surely only by ending the process.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from inference.llama.excerpts import block_width
 from inference.llama.native_log import last_words, quiet, recent_lines
 from inference.llama.vocab import Vocabulary, kit_of, mismatch
 from inference.memory import CELL_PADDING, GRAPH_TOKENS_CPU, GRAPH_TOKENS_GPU, KV_BYTES_PER_VALUE, MemoryEstimate
-from inference.notes import Notes
+from inference.notes import NO_GPU, Notes
 from inference.prompt.builder import PromptBuilder
 from inference.prompt.kit import PromptKit
 from inference.prompt.tokenizer import check_supported
@@ -40,6 +41,7 @@ log = structlog.get_logger(__name__)
 SMALLEST_USEFUL_CONTEXT = 2048  # before slots are given up; afterwards the context shrinks on
 SMALLEST_CONTEXT = 512
 MEMORY_RESERVE = 0.05  # of what is free, for what the estimate does not know
+SMALLEST_DEFAULT_CONTEXT = 4096  # of one conversation, even where that is more than the CPU's share of the memory
 HOST_CACHE_SHARE = 0.25  # of the host memory that is free once the model is loaded, at most
 BATCH_TOKENS_CPU, BATCH_TOKENS_GPU = 512, 8192  # of one step, where WORKER_BATCH_TOKENS leaves it to the device
 
@@ -86,13 +88,15 @@ def load(
         notes.degrade("The model file has no chat template; ChatML is used, which the model may not have learnt.")
     gpus = devices.gpus() if config.gpu_layers else []
     if not gpus and config.gpu_layers:
-        notes.degrade("No GPU can be used here, so answers are computed on the CPU.")
+        notes.degrade(NO_GPU)
+    free_before = devices.free_memory_bytes()
     model, on_gpu = _open_model(header, config, bool(gpus), notes)
     form = _wanted_form(entry, config, header, unified, on_gpu, notes)
     try:
         handles = native_adapters.open_all(model, adapters)
-        free = sum(gpu.free_bytes for gpu in devices.gpus()) if on_gpu else devices.free_memory_bytes()
-        context, form = _open_context(model, header, form, free, on_gpu, notes)
+        limit = _gpu_limit() if on_gpu else _cpu_limit(header, form, config, free_before)
+        is_default = not on_gpu and not config.names_a_size
+        context, form = _open_context(model, header, form, limit, on_gpu, notes, is_default=is_default)
         native_adapters.lay_over(context, handles, adapters)
     except ModelFileError:
         lib.llama_model_free(model)
@@ -116,6 +120,9 @@ def load(
     host_cache_bytes = config.host_cache_mb * 2**20
     if (free := devices.free_memory_bytes()) is not None:
         host_cache_bytes = min(host_cache_bytes, int(free * HOST_CACHE_SHARE))
+    if not on_gpu and free_before is not None and (share := _share(config)) is not None:
+        left = int(free_before * share) - _estimate(header, form, on_gpu).total
+        host_cache_bytes = max(0, min(host_cache_bytes, left))
     device = ", ".join(gpu.name for gpu in gpus) if on_gpu else f"CPU ({form.threads} threads)"
     card = ModelCard(
         name=entry.name,
@@ -186,7 +193,8 @@ def _wanted_form(
         wanted = most
     # llama.cpp rounds a stream's cells up to 256; rounding down here keeps its numbers and ours the same.
     context_tokens = max(CELL_PADDING, wanted // CELL_PADDING * CELL_PADDING)
-    slots = config.slots or entry.slots
+    threads = config.threads or devices.usable_cores()
+    slots = config.slots or (entry.slots if on_gpu else memory.cpu_slots(entry.slots, threads))
     pool_tokens = config.kv_tokens // CELL_PADDING * CELL_PADDING
     if 0 < pool_tokens < slots * context_tokens:
         unified = True  # only one pool can be shared
@@ -201,27 +209,62 @@ def _wanted_form(
         batch_tokens=config.batch_tokens or (BATCH_TOKENS_GPU if on_gpu else BATCH_TOKENS_CPU),
         graph_tokens=GRAPH_TOKENS_GPU if on_gpu else GRAPH_TOKENS_CPU,
         kv_type=config.kv_type or entry.kv_type,
-        threads=config.threads or devices.usable_cores(),
+        threads=threads,
         unified=unified,
         yarn_factor=max(1.0, context_tokens / trained),
     )
 
 
+def _gpu_limit() -> float:
+    return sum(gpu.free_bytes for gpu in devices.gpus()) * (1 - MEMORY_RESERVE)
+
+
+def _share(config: InferenceConfig) -> float | None:
+    """Of the memory that was free, what a worker on a CPU may take with all it has; None: what it was asked for."""
+    if config.names_its_size and not config.memory_percent:
+        return None
+    return (config.memory_percent or memory.CPU_MEMORY_PERCENT) / 100
+
+
+def _cpu_limit(header: GgufHeader, form: ContextForm, config: InferenceConfig, free_before: int | None) -> float | None:
+    """Bytes that a context may take; None where nobody can tell."""
+    free = devices.free_memory_bytes()
+    if free is None or free_before is None:
+        return None
+    most = free * (1 - MEMORY_RESERVE)
+    share = _share(config)
+    if share is None:
+        return most
+    whole = _estimate(header, form, on_gpu=False)
+    left = free_before * share - (whole.weights + whole.repacked + whole.adapters)
+    smallest = replace(form, slots=1, pool_tokens=0)
+    smallest = _with_context(smallest, min(form.context_tokens, SMALLEST_DEFAULT_CONTEXT))
+    return min(most, max(left, _estimate(header, smallest, on_gpu=False).context))
+
+
 def _open_context(
-    model: Any, header: GgufHeader, form: ContextForm, free: int | None, on_gpu: bool, notes: Notes
+    model: Any,
+    header: GgufHeader,
+    form: ContextForm,
+    limit: float | None,
+    on_gpu: bool,
+    notes: Notes,
+    *,
+    is_default: bool,
 ) -> tuple[Any, ContextForm]:
     """The largest context on the ladder that fits. Linux promises memory it does not have, and a CPU cache that is
-    too large gets the process killed when it is zeroed; so size is estimated first, and only then tried."""
+    too large gets the process killed when it is zeroed; so size is estimated first, and only then tried. Less than
+    what nobody asked for is no degradation (`is_default`)."""
     need = 0
-    for candidate in _ladder(form):
+    for candidate in _ladder(form, spares_slots=is_default):
         need = _estimate(header, candidate, on_gpu).context
-        if free is not None and need > free * (1 - MEMORY_RESERVE):
+        if limit is not None and need > limit:
             continue
         context = new_context(model, candidate)
         if context is None:
             log.warning("context_refused", tokens=candidate.total_tokens, library=recent_lines(3))
             continue
-        for sentence in _shortages(form, candidate):
+        for sentence in () if is_default else _shortages(form, candidate):
             notes.degrade(sentence)
         if candidate.yarn_factor > 1:
             trained = round(candidate.context_tokens / candidate.yarn_factor)
@@ -270,10 +313,13 @@ def _shortages(wanted: ContextForm, got: ContextForm) -> list[str]:
     return notes
 
 
-def _ladder(form: ContextForm) -> Iterator[ContextForm]:
+def _ladder(form: ContextForm, *, spares_slots: bool = False) -> Iterator[ContextForm]:
     """Ever smaller: a shared pool halves down to one context, context down to a useful size, then slots halve, then
-    keys and values get fewer bits, then context again."""
+    keys and values get fewer bits, then context again. `spares_slots`: slots that nobody asked for go first."""
     yield form
+    while spares_slots and form.slots > memory.CPU_SLOTS_AT_LEAST:
+        form = replace(form, slots=max(memory.CPU_SLOTS_AT_LEAST, form.slots // 2))
+        yield form
     while form.pool_tokens > form.context_tokens:
         form = replace(form, pool_tokens=max(form.context_tokens, form.pool_tokens // 2 // CELL_PADDING * CELL_PADDING))
         yield form

@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from inference.crash import Record, wants_amx
+from inference.native_build import Record, wants_amx
 
 PACKAGE = "llama-cpp-python"
 OWN_ARGS = ("-DLLAVA_BUILD=OFF",)  # before the operator's, which may say otherwise
@@ -57,7 +57,9 @@ def cmake_args(env: Mapping[str, str]) -> list[str]:
         return args
     for language, (_, _, variable) in LANGUAGES.items():
         name = f"CMAKE_{language}_FLAGS"
-        flags = [flag for flag in WITHOUT_AMX if _accepts(compiler(language, env), flag)]
+        command = compiler(language, env)
+        is_known = _accepts(command, *WITHOUT_AMX)
+        flags = WITHOUT_AMX if is_known else [flag for flag in WITHOUT_AMX if _accepts(command, flag)]
         if not flags:
             continue
         given = [match[1] for arg in args if (match := re.match(rf"-D{name}(?::\w+)?=(.*)", arg, re.DOTALL))]
@@ -104,8 +106,8 @@ def _compiler_part(env: Mapping[str, str]) -> str:
     return _digest([_run([*command, "--version"]) or " ".join(command), *cmake_args(env)])
 
 
-def _accepts(command: Sequence[str], flag: str) -> bool:
-    return bool(command) and _run([*command, "-Werror", flag, "-x", "c", "-E", os.devnull]) is not None
+def _accepts(command: Sequence[str], *flags: str) -> bool:
+    return bool(command) and _run([*command, "-Werror", *flags, "-x", "c", "-E", os.devnull]) is not None
 
 
 def _run(command: Sequence[str]) -> str | None:
@@ -142,7 +144,7 @@ class Shelf:
 
     @classmethod
     def of(cls, env: Mapping[str, str]) -> Shelf | None:
-        """None where the user has no cache of his own: `sudo` may keep HOME, and what root leaves there is in the way."""
+        """None where this user has no cache: `sudo` may keep HOME, and what root leaves there is in its owner's way."""
         home = env.get("XDG_CACHE_HOME") or (f"{env['HOME']}/.cache" if env.get("HOME") else "")
         folder = Path(home, "smolfleet", "wheels")
         there = next((path for path in (folder, *folder.parents) if path.exists()), None)

@@ -1,4 +1,4 @@
-"""`make install`: which llama.cpp it builds, which it takes again, what it does about one that crashes, whose files it leaves.
+"""`make install`: which llama.cpp it builds and takes again, what it does about a crash, whose files it leaves.
 
 The environment's python is a script that notes what is asked of pip and makes a wheel out of nothing; all of ours runs.
 """
@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from inference import crash
-from inference.crash import Record
+from inference import native_build
 from inference.llama import wheel
+from inference.native_build import Record
 
 ROOT = Path(__file__).resolve().parents[2]
 IS_ROOT = os.geteuid() == 0
@@ -182,11 +182,11 @@ def test_build_that_crashes_is_named_taken_out_and_not_kept(environment: Environ
     ],
 )
 def test_cure_is_one_command_that_changes_something(code: int, cmake_args: str | None, sentence: str) -> None:
-    assert sentence in crash.cure(code, cmake_args)
+    assert sentence in native_build.cure(code, cmake_args)
 
 
 def test_ending_that_is_no_crash_has_no_cure() -> None:
-    assert crash.cure(1, "") == crash.cure(-15, "") == ""
+    assert native_build.cure(1, "") == native_build.cure(-15, "") == ""
 
 
 # -- which arguments cmake gets

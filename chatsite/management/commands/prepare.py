@@ -15,12 +15,11 @@ from django.conf import settings
 from django.contrib.staticfiles.finders import get_finders
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connection
 
+from chatsite import advisory_lock
 from chatsite.accounts.models import User
 from inference.config import Environment
 
-LOCK = 0x736D6F6C  # Postgres's advisory lock of this command; the number means nothing
 FINGERPRINT = "collected.json"
 
 
@@ -33,16 +32,15 @@ class Command(BaseCommand):
         parser.add_argument("--no-admin", action="store_true", help="create no admin")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_lock(%s)", [LOCK])
-            try:
-                call_command("migrate", verbosity=0, interactive=False)
-                if not options["no_admin"]:
-                    self._create_admin()
-            finally:
-                cursor.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
+        with advisory_lock.waited_for(advisory_lock.PREPARE, tell=self._tell_of_another):
+            call_command("migrate", verbosity=0, interactive=False)
+            if not options["no_admin"]:
+                self._create_admin()
         if not options["no_static"]:
             collect_static()
+
+    def _tell_of_another(self) -> None:
+        self.stdout.write("Another node prepares the database; waiting for it.")
 
     def _create_admin(self) -> None:
         """On the first run alone: while nobody is an admin."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import errno
 import io
+import itertools
 import json
 import os
 import re
 import socket
+import subprocess
 import sys
 import urllib.error
 import urllib.request
 from argparse import ArgumentParser
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +25,17 @@ from django.core.management.base import BaseCommand, OutputWrapper
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from chatsite import state_dir
+from chatsite import state_dir, state_identity
 from chatsite.embedded import HOST, BundledPostgres, BundledValkey, EmbeddedError
 from chatsite.supervisor import Child, Lock, StartFailed, StopRequested, Supervisor
-from inference import keys
+from inference import keys, native_build
 from inference.catalog import Catalog, CatalogEntry
 from inference.celery import SITE_QUEUE
 from inference.errors import InferenceError
+from inference.machine import usable_cores
+from inference.memory import CPU_MEMORY_PERCENT
+from inference.native_build import Record
+from inference.notes import NO_GPU
 
 DEFAULT_PORT = 8000
 CHECK_SECONDS = 3
@@ -81,7 +87,11 @@ class Fleet:
         self._say = say
         self._port = port
         self._state_dir: Path = settings.STATE_DIR
-        self._gpus = visible_gpus()
+        self._gpus = visible_gpus() if settings.INFERENCE.gpu_layers else []
+        self._no_gpu = ""
+        if self._gpus and workers != 0 and not can_use_gpus():
+            self._no_gpu = native_build.no_gpu(len(self._gpus), built_with())
+            self._gpus = []
         self._models = list(models or [settings.INFERENCE.model])
         self._num_workers = max(len(self._models), len(self._gpus)) if workers is None else workers
         self._supervisor = Supervisor(self._state_dir, cwd=settings.BASE_DIR, say=say)
@@ -110,6 +120,7 @@ class Fleet:
         lock = Lock(self._state_dir / "lock")
         self._supervisor.listen()
         try:
+            state_identity.settle(self._state_dir)  # before what is remembered of an earlier run is acted on
             self._supervisor.end_leftovers()
             self._start()
             self._say(f"Ready: http://{HOST}:{self._port}")
@@ -184,6 +195,9 @@ class Fleet:
     # -- start
 
     def _start(self) -> None:
+        if self._no_gpu:
+            self._say(self._no_gpu)
+            self._told.add(NO_GPU)  # the workers say the same, but not what to do
         for note in (note for entry in self._entries for note in entry.notes):
             self._tell_once(note, note)
         if self._own_redis:
@@ -219,6 +233,8 @@ class Fleet:
             grace_seconds=settings.INFERENCE.drain_seconds + DRAIN_MARGIN_SECONDS,
             env=env,
             follow=LOADING,
+            task=f"loading the model {entry.title}",
+            cure=lambda code: native_build.cure(code, built_with()),
         )
         self._gpu_workers.append(child)
         self._supervisor.start(child)
@@ -245,6 +261,8 @@ class Fleet:
         grace_seconds: float,
         env: dict[str, str] | None = None,
         follow: re.Pattern[str] | None = None,
+        task: str = "starting",
+        cure: Callable[[int], str] | None = None,
     ) -> Child:
         return Child(
             name=name,
@@ -253,6 +271,8 @@ class Fleet:
             log_path=self._state_dir / "logs" / f"{log_name}.log",
             grace_seconds=grace_seconds,
             follow=follow,
+            task=task,
+            cure=cure,
         )
 
     def _is_ready(self) -> bool:
@@ -314,12 +334,15 @@ def worker_env(
     number: int, models: Sequence[str], *, gpus: Sequence[str], num_workers: int, environ: Mapping[str, str]
 ) -> dict[str, str]:
     """What worker `number` (from 0) of `num_workers` has of its own: models and GPUs are dealt out in turn, the cores
-    of a machine without a GPU are divided, and a name that was set for one gets a number."""
+    and the memory of a machine without a GPU are divided, and a name that was set for one gets a number."""
     env = {"MODEL": models[number % len(models)]}
     if len(gpus) > 1:
         env["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
     if num_workers > 1 and not gpus and not environ.get("WORKER_THREADS", "").strip():
         env["WORKER_THREADS"] = str(max(1, usable_cores() // num_workers))
+    if num_workers > 1 and not gpus and not environ.get("WORKER_MEMORY_PERCENT", "").strip():
+        is_sized = environ.get("WORKER_SLOTS", "").strip() and environ.get("WORKER_CONTEXT_TOKENS", "").strip()
+        env["WORKER_MEMORY_PERCENT"] = str(max(1, (95 if is_sized else CPU_MEMORY_PERCENT) // num_workers))
     if num_workers > 1 and (name := environ.get("WORKER_NAME", "").strip()):
         env["WORKER_NAME"] = f"{name}-{number + 1}"
     if num_workers > 1 and (port := environ.get("WORKER_METRICS_PORT", "").strip()).isdigit() and int(port):
@@ -327,14 +350,24 @@ def worker_env(
     return env
 
 
-def usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def visible_gpus() -> list[str]:
     """What CUDA_VISIBLE_DEVICES may be set to, one entry per GPU of this machine."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if given is not None:
-        return [name for name in given.split(",") if name.strip()]
+    if given is not None:  # CUDA reads it up to the first entry that is none, such as -1
+        names = (name.strip() for name in given.split(","))
+        return list(itertools.takewhile(lambda name: name.isdigit() or name.startswith(("GPU-", "MIG-")), names))
     cards = Path("/proc/driver/nvidia/gpus")
     return [str(number) for number, _ in enumerate(cards.iterdir())] if cards.is_dir() else []
+
+
+def can_use_gpus() -> bool:
+    """Whether llama.cpp, as it is built, sees a GPU. Another process is asked: looking takes hold of the device."""
+    command = [sys.executable, "-m", "inference.llama.device"]
+    asked = subprocess.run(command, cwd=settings.BASE_DIR, capture_output=True, text=True)
+    return asked.returncode == 0 and asked.stdout.strip() not in ("", "0")
+
+
+def built_with() -> str | None:
+    """The CMAKE_ARGS of the installed llama.cpp, as far as anybody knows."""
+    record = Record.read()
+    return record.cmake_args if record else None

@@ -1,8 +1,8 @@
-"""What it means that a process with llama.cpp inside was killed by a signal, and the one command that mends it.
+"""How the installed llama.cpp was built, and the one command that mends a build which does not suit this machine.
 
-Owns these sentences and the record of how llama.cpp was built. Starts nothing and needs the standard library alone:
-called while the environment is made (`llama.wheel`), by the check at the end of that (`llama.build_check`), and by
-`manage.py up` when a worker dies.
+Owns the record of the build and these sentences. Starts nothing and needs the standard library alone: called while the
+environment is made (`llama.wheel`), by the check at the end of that (`llama.build_check`), and by `manage.py up` when a
+worker dies or a GPU cannot be used.
 """
 
 from __future__ import annotations
@@ -54,6 +54,17 @@ def name_of(code: int) -> str:
         return f"killed by {signal.Signals(-code).name}"
     except ValueError:  # a real-time signal has none
         return f"killed by signal {-code}"
+
+
+def no_gpu(num_gpus: int, cmake_args: str | None) -> str:
+    """What `up` says where there are GPUs and llama.cpp sees none."""
+    with_cuda = f"{cmake_args or ''} -DGGML_CUDA=on".strip()
+    seen = "A GPU is" if num_gpus == 1 else f"{num_gpus} GPUs are"
+    if "GGML_CUDA" in (cmake_args or ""):
+        way = "it is built for them, so see whether the driver works: nvidia-smi"
+    else:
+        way = f"to build one that can: CMAKE_ARGS={shlex.quote(with_cuda)} make install"
+    return f"{seen} here that this build of llama.cpp cannot use, so answers are computed on the CPU; {way}"
 
 
 def cure(code: int, cmake_args: str | None) -> str:
