@@ -116,11 +116,16 @@ class BundledServer:
         self._reap_leftover()
         self._known.setdefault("password", secrets.token_urlsafe(24))
         self._lock = DataLock(self.place)
+        try:
+            return self._start_alone(self._lock, identity)
+        finally:
+            if self._process is None:
+                self._lock.release()
+
+    def _start_alone(self, lock: DataLock, identity: Identity) -> str:
         for _ in range(START_ATTEMPTS):
-            if not self._lock.take(identity, seconds=LOCK_SECONDS):
-                raise EmbeddedError(
-                    f"Another server uses the data of the {self.name} in {self.place}; stop that first."
-                )
+            if not lock.take(identity, seconds=LOCK_SECONDS):
+                raise EmbeddedError(f"Another server uses the {self.name} data in {self.place}; stop that first.")
             if "port" not in self._known or not is_free(self.port):
                 self._known["port"] = free_port()
             write_private(self._memory, self._known)  # before there is data that this password opens

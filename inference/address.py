@@ -30,7 +30,8 @@ def split(name: str, url: str, *, schemes: tuple[str, ...], example: str) -> Spl
         raise ConfigError(f"{name} must look like {example}, without line breaks and other control characters.")
     server, _, query = rest.partition("?")
     authority, _, path = server.partition("/")
-    if "#" in url or authority.count("@") > 1 or "@" in path or ("@" in query and authority and "@" not in authority):
+    strays = [part for part in query.split("&") if "@" in part and not re.match(r"[\w.]+=", part)]
+    if "#" in url or authority.count("@") > 1 or "@" in path or strays:
         raise ConfigError(f"{name} must look like {example}; {QUOTING}.")
     try:
         parts = urlsplit(url)

@@ -10,13 +10,15 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from inference import catalog, gguf_header, memory
+from inference import catalog, config, gguf_header, memory
 from inference.bench import shaped_model
 from inference.bench.shaped_model import TINY
 from inference.catalog import CatalogEntry, Source
 from inference.config import InferenceConfig
 from inference.engine.batch import Batch
 from inference.llama import device, loader
+from inference.llama.context import ContextForm
+from inference.llama.loader import LoadedModel
 from inference.prompt.builder import PromptBuilder
 from inference.prompt.tokenizer import PRE_TOKENIZERS
 from tests.model.conftest import small_config
@@ -108,3 +110,57 @@ def test_the_card_promises_no_more_tokens_than_a_slot_holds(tiny_path: Path, set
         assert model.backend.length(0) == promised
     finally:
         model.backend.close()
+
+
+def cpu_form(
+    path: Path, monkeypatch: pytest.MonkeyPatch, *, free: int, cores: int = 8, **settings: str
+) -> tuple[ContextForm, LoadedModel]:
+    """What a worker on a CPU of `cores` takes of `free` bytes; its model is closed already."""
+    monkeypatch.setattr(device, "free_memory_bytes", lambda: free)
+    monkeypatch.setattr(device, "usable_cores", lambda: cores)
+    model = loader.load(catalog.entry_of_path(path), config.load({"WORKER_GPU_LAYERS": "0", **settings}))
+    form = model.backend.form
+    model.backend.close()
+    return form, model
+
+
+def test_slots_go_by_cores_unless_somebody_names_them(tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog_slots = catalog.entry_of_path(tiny_path).slots
+    assert [memory.cpu_slots(8, cores) for cores in (1, 2, 4, 8, 64)] == [2, 2, 2, 4, 8]
+    form, model = cpu_form(tiny_path, monkeypatch, free=10**11, cores=6)
+    assert (form.slots, model.degradations) == (3, ())
+    form, _ = cpu_form(tiny_path, monkeypatch, free=10**11, cores=6, WORKER_SLOTS=str(catalog_slots + 1))
+    assert form.slots == catalog_slots + 1
+
+
+def test_a_worker_on_a_cpu_takes_half_of_what_is_free_and_says_nothing(
+    tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = gguf_header.read(tiny_path)
+    context_tokens = catalog.completed(catalog.entry_of_path(tiny_path), header).context_tokens
+
+    def need(slots: int) -> int:
+        size = memory.estimate(header, context_tokens=context_tokens, slots=slots, kv_type="f16", on_gpu=False)
+        return size.context + size.weights + size.repacked
+
+    assert need(2) < need(3) < need(4)
+    for free, slots in ((2 * need(4), 4), (2 * need(4) - 2, 2), (4 * need(4), 4)):
+        form, model = cpu_form(tiny_path, monkeypatch, free=free)
+        assert (form.slots, form.context_tokens) == (slots, context_tokens)
+        assert model.degradations == ()
+        assert model.host_cache_bytes <= max(0, free // 2 - need(slots))
+
+
+def test_a_smaller_share_is_kept_and_a_named_size_may_take_it_all(
+    tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = gguf_header.read(tiny_path)
+    whole = memory.estimate(header, context_tokens=2048, slots=4, kv_type="f16", on_gpu=False)
+    free = int((whole.context + whole.weights + whole.repacked) * 1.2)
+    named = {"WORKER_SLOTS": "4", "WORKER_CONTEXT_TOKENS": "2048"}
+    form, model = cpu_form(tiny_path, monkeypatch, free=free, **named)
+    assert (form.slots, form.context_tokens, model.degradations) == (4, 2048, ())
+    form, model = cpu_form(tiny_path, monkeypatch, free=free, WORKER_MEMORY_PERCENT="50", **named)
+    assert form.slots < 4
+    assert len(model.degradations) == 1
+    assert "Memory was short" in model.degradations[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from chatsite import site_config, state_dir
 from chatsite.database_url import parse_database_url
+from inference import config
 from inference.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,12 +60,61 @@ def test_site_config_without_environment_is_its_defaults() -> None:
         ),
         ("postgres://db/chat", ("chat", "", "", "db", "", {})),
         ("postgresql://[::1]:5432/chat", ("chat", "", "", "::1", "5432", {})),
+        ("postgresql://db/chat?user=ann@azure", ("chat", "", "", "db", "", {"user": "ann@azure"})),
         ("postgresql:///chat?host=/run/postgresql", ("chat", "", "", "", "", {"host": "/run/postgresql"})),
     ],
 )
 def test_database_url_is_taken_apart(url: str, expected: tuple[object, ...]) -> None:
     found = parse_database_url(url)
     assert tuple(found[name] for name in ("NAME", "USER", "PASSWORD", "HOST", "PORT", "OPTIONS")) == expected
+
+
+EXAMPLES = {"REDIS_URL": "redis://:p{}w@host:6379/0", "DATABASE_URL": "postgresql://ann:p{}w@host:5432/chat"}
+
+
+def read_address(name: str, url: str) -> object:
+    return config.load({name: url}) if name == "REDIS_URL" else parse_database_url(url)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(("sign", "quoted"), [("#", "%23"), ("/", "%2F"), ("?", "%3F"), ("@", "%40"), ("[", "%5B")])
+def test_password_that_would_cut_its_address_short_is_refused_by_name(name: str, sign: str, quoted: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_address(name, EXAMPLES[name].format(sign))
+    assert caught.value.message.startswith(f"{name} must look like ")
+    assert "percent-encode what is special in a user name or password: # as %23" in caught.value.message
+    assert f"{sign} as {quoted}" in caught.value.message
+    assert f"p{sign}w" not in caught.value.message
+    read_address(name, EXAMPLES[name].format(quoted))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:p#w@host",
+        "redis://:6379/w@host",
+        "redis://:a@b/c@host",
+        "redis://:a@b/c",
+        "redis://:p\nw@host",
+        "host:1",
+    ],
+)
+def test_redis_url_that_means_another_server_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"^REDIS_URL must look like"):
+        read_address("REDIS_URL", url)
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://", "redis://host", "rediss://ann:p%23@[::1]:6380/2?ssl_cert_reqs=none", "REDIS://host/0"]
+)
+def test_redis_url_that_is_one_is_taken(url: str) -> None:
+    assert config.load({"REDIS_URL": url}).redis_url == url
+
+
+def test_redis_url_of_another_scheme_is_refused_without_its_password() -> None:
+    with pytest.raises(ConfigError, match="not begin with 'http'") as caught:
+        config.load({"REDIS_URL": "http://:secret@host"})
+    assert "secret" not in caught.value.message
 
 
 @pytest.mark.parametrize("url", ["mysql://a:secret@b/c", "postgresql://a:secret@b", "postgresql://a:secret@b:x/c", "c"])
@@ -129,3 +180,77 @@ def test_command_without_a_database_says_so_in_one_sentence(tmp_path: Path) -> N
     assert done.returncode == 1
     assert done.stderr.startswith("DATABASE_URL is not set and no bundled Postgres runs in STATE_DIR")
     assert done.stderr.count("\n") == 1
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+NOBODY = 65534
+
+
+@needs_root
+def test_root_writes_nothing_into_a_state_directory_of_another(tmp_path: Path) -> None:
+    var = tmp_path / "var"
+    var.mkdir()
+    for uid, name in ((NOBODY, "nobody"), (54_321, "user 54321")):
+        os.chown(var, uid, uid)
+        for deed in (state_dir.make, state_dir.secret_key, state_dir.check_owner):
+            with pytest.raises(
+                ConfigError, match=rf"STATE_DIR {var} belongs to {name}, .* run this as {name}"
+            ) as caught:
+                deed(var)
+            assert "\n" not in caught.value.message
+        assert os.listdir(var) == []
+
+
+@needs_root
+def test_root_makes_no_state_directory_inside_a_persons_folder(tmp_path: Path) -> None:
+    os.chown(tmp_path, NOBODY, NOBODY)
+    with pytest.raises(ConfigError, match=r"would lie in a folder of nobody.*let STATE_DIR name a place of root's own"):
+        state_dir.secret_key(tmp_path / "site" / "var")
+    assert os.listdir(tmp_path) == []
+    os.chown(tmp_path, 54_321, 54_321)  # a container's root over a folder of its host: nobody here will miss it
+    state_dir.make(tmp_path / "site" / "var")
+
+
+@needs_root
+def test_command_of_root_on_a_persons_state_directory_ends_with_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    os.chown(tmp_path / "state", NOBODY, NOBODY)
+    done = manage("up", tmp=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"STATE_DIR {tmp_path}/state belongs to nobody")
+    assert done.stderr.count("\n") == 1
+    assert os.listdir(tmp_path / "state") == []
+
+
+AS_NOBODY = """
+import os, sys
+from pathlib import Path
+from chatsite import state_dir
+from inference.errors import ConfigError
+os.setgid(65534)
+os.setuid(65534)
+try:
+    state_dir.secret_key(Path(sys.argv[1]))
+except ConfigError as error:
+    print(error)
+"""
+
+
+@needs_root
+def test_owner_is_told_how_to_get_back_what_root_left() -> None:
+    """As it was after `sudo make up`: the directory is the person's, the files inside are root's."""
+    with tempfile.TemporaryDirectory(prefix="smolfleet-owner-") as name:
+        (Path(name) / "logs").mkdir()
+        (Path(name) / "secret_key").write_text("of root")
+        (Path(name) / "secret_key").chmod(0o600)
+        os.chown(name, NOBODY, NOBODY)
+        done = subprocess.run(
+            [sys.executable, "-c", AS_NOBODY, name], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert f"STATE_DIR {name} holds files of another user (logs, secret_key)" in done.stdout, done.stderr
+        assert f"sudo chown -R nobody {name}" in done.stdout
+
+
+def test_root_or_not_ones_own_state_directory_is_ones_own(tmp_path: Path) -> None:
+    state_dir.check_owner(tmp_path)
+    state_dir.check_owner(tmp_path / "not" / "yet")

@@ -16,6 +16,7 @@ import pytest
 
 from chatsite.process_id import ProcessId
 from chatsite.supervisor import Child, Lock, StartFailed, StopRequested, Supervisor
+from inference import native_build
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -132,6 +133,29 @@ def test_child_that_ends_during_the_start_fails_it_with_its_last_words(stage: St
     stage.start("worker", script="import sys; print('loading'); sys.exit('There is no model file x.gguf.')")
     with pytest.raises(StartFailed, match=r"worker ended while starting: There is no model file x\.gguf\."):
         stage.supervisor.wait_until(lambda: False)
+
+
+def test_child_that_is_killed_during_the_start_fails_it_with_the_signal_and_the_cure(stage: Stage) -> None:
+    script = "import os, signal; print('model_loading', flush=True); os.kill(os.getpid(), signal.SIGSEGV)"
+    child = stage.start("GPU worker", script=script)
+    child.task, child.cure = "loading the model SmolLM2", lambda code: native_build.cure(code, "")
+    with pytest.raises(StartFailed) as caught:
+        stage.supervisor.wait_until(lambda: False)
+    sentence = str(caught.value)
+    assert sentence.startswith(
+        "GPU worker was killed by SIGSEGV while loading the model SmolLM2. This build of llama.cpp"
+    )
+    assert "CMAKE_ARGS=-DGGML_NATIVE=OFF make install" in sentence
+    assert "model_loading" not in sentence
+
+
+def test_child_that_is_killed_later_is_started_again_and_the_cure_is_said(stage: Stage) -> None:
+    child = stage.start("worker")
+    child.cure = lambda code: native_build.cure(code, "-DGGML_AMX_INT8=ON")
+    wait_for(lambda: lives(child))
+    os.kill(child.process.pid, signal.SIGILL)  # type: ignore[union-attr]
+    stage.watch_until(lambda: any("killed by SIGILL" in line for line in stage.said))
+    assert any("CMAKE_ARGS= make install" in line for line in stage.said)
 
 
 def test_signal_during_the_start_stops_it(stage: Stage) -> None:

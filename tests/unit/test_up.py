@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -13,6 +14,7 @@ import pytest
 from chatsite.management.commands import up
 from chatsite.management.commands.up import Fleet, worker_env
 from chatsite.supervisor import StartFailed
+from inference import native_build
 
 
 def dealt(num_workers: int, models: list[str], gpus: list[str], **environ: str) -> list[dict[str, str]]:
@@ -40,6 +42,73 @@ def test_cores_are_divided_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch
     assert [env["WORKER_THREADS"] for env in dealt(9, ["a"], [])] == ["1"] * 9
     assert "WORKER_THREADS" not in dealt(1, ["a"], [])[0]
     assert "WORKER_THREADS" not in dealt(2, ["a"], [], WORKER_THREADS="6")[0], "the operator's own value stands"
+
+
+def test_half_of_the_memory_is_divided_where_there_is_no_gpu() -> None:
+    assert [env["WORKER_MEMORY_PERCENT"] for env in dealt(3, ["a"], [])] == ["16"] * 3
+    assert [env["WORKER_MEMORY_PERCENT"] for env in dealt(64, ["a"], [])] == ["1"] * 64
+    sized = dealt(2, ["a"], [], WORKER_SLOTS="8", WORKER_CONTEXT_TOKENS="512")
+    assert [env["WORKER_MEMORY_PERCENT"] for env in sized] == ["47"] * 2, "what was asked for may take it all, together"
+    assert "WORKER_MEMORY_PERCENT" not in dealt(1, ["a"], [])[0]
+    assert "WORKER_MEMORY_PERCENT" not in dealt(2, ["a"], ["0", "1"])[0]
+    assert "WORKER_MEMORY_PERCENT" not in dealt(2, ["a"], [], WORKER_MEMORY_PERCENT="30")[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "gpus"),
+    [
+        ("0,1", ["0", "1"]),
+        ("", []),
+        ("-1", []),
+        ("1,-1,2", ["1"]),
+        (" 2 ", ["2"]),
+        ("GPU-8932f937,MIG-x", ["GPU-8932f937", "MIG-x"]),
+    ],
+)
+def test_gpus_are_those_that_cuda_would_see(given: str, gpus: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+    assert up.visible_gpus() == gpus
+
+
+@pytest.fixture
+def four_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+
+
+@pytest.mark.skipif(up.can_use_gpus(), reason="this build and machine can use a GPU")
+def test_gpus_that_the_build_cannot_use_are_one_sentence_and_one_worker_on_all_cores(
+    four_gpus: None, tmp_path: Path, settings: Any
+) -> None:
+    made = fleet(["smollm2-135m"], None, tmp_path, settings)
+    assert (made._gpus, made._num_workers) == ([], 1)
+    assert made._no_gpu.startswith("4 GPUs are here that this build of llama.cpp cannot use")
+    assert made._no_gpu.count("make install") == 1
+
+
+def test_gpus_that_the_build_can_use_get_a_worker_each(
+    four_gpus: None, tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(up, "can_use_gpus", lambda: True)  # the machine's; these tests run with and without
+    made = fleet(["smollm2-135m"], None, tmp_path, settings)
+    assert (made._gpus, made._num_workers, made._no_gpu) == (["0", "1", "2", "3"], 4, "")
+
+
+def test_gpus_that_nobody_wants_are_no_matter(four_gpus: None, tmp_path: Path, settings: Any) -> None:
+    settings.INFERENCE = dataclasses.replace(settings.INFERENCE, gpu_layers=0)
+    made = fleet(["smollm2-135m"], None, tmp_path, settings)
+    assert (made._gpus, made._num_workers, made._no_gpu) == ([], 1, "")
+
+
+@pytest.mark.parametrize(
+    ("cmake_args", "way"),
+    [
+        (None, "CMAKE_ARGS=-DGGML_CUDA=on make install"),
+        ("-DX=1", "CMAKE_ARGS='-DX=1 -DGGML_CUDA=on' make install"),
+        ("-DGGML_CUDA=on", "nvidia-smi"),
+    ],
+)
+def test_what_to_do_about_an_unused_gpu_depends_on_the_build(cmake_args: str | None, way: str) -> None:
+    assert native_build.no_gpu(1, cmake_args).endswith(way)
 
 
 def test_names_and_ports_set_for_one_are_told_apart() -> None:
