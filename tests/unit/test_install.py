@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -248,6 +249,15 @@ def test_flags_leave_amx_out_whatever_the_machine_has() -> None:
     done = subprocess.run([*command, *options], capture_output=True, text=True, check=True)
     assert "__AVX512VNNI__" in done.stdout
     assert "__AMX" not in done.stdout
+
+
+@pytest.mark.parametrize("name", ["worker-cpu", "worker-cuda"])
+def test_images_are_built_without_amx(name: str) -> None:
+    """On whatever machine they are built, and of whatever architecture: by cmake's own options."""
+    (args,) = re.findall(r'^ENV CMAKE_ARGS="(.*)"$', (ROOT / "docker" / f"{name}.Dockerfile").read_text(), re.MULTILINE)
+    off = {"-DGGML_NATIVE=OFF", "-DGGML_AMX_TILE=OFF", "-DGGML_AMX_INT8=OFF", "-DGGML_AMX_BF16=OFF"}
+    assert off <= set(args.split())
+    assert not native_build.wants_amx(args)
 
 
 def test_kind_tells_arguments_compilers_and_machines_apart(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ from inference.notes import NO_GPU
 
 DEFAULT_PORT = 8000
 CHECK_SECONDS = 3
+GPU_SECONDS = 60.0  # until a driver that hangs is taken for none
 WEB_GRACE_SECONDS = 5.0
 SITE_GRACE_SECONDS = 15.0
 DRAIN_MARGIN_SECONDS = 10.0  # on top of DRAIN_SECONDS: handing on, unloading
@@ -363,7 +364,10 @@ def visible_gpus() -> list[str]:
 def can_use_gpus() -> bool:
     """Whether llama.cpp, as it is built, sees a GPU. Another process is asked: looking takes hold of the device."""
     command = [sys.executable, "-m", "inference.llama.device"]
-    asked = subprocess.run(command, cwd=settings.BASE_DIR, capture_output=True, text=True)
+    try:
+        asked = subprocess.run(command, cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=GPU_SECONDS)
+    except subprocess.TimeoutExpired:
+        return False
     return asked.returncode == 0 and asked.stdout.strip() not in ("", "0")
 
 
