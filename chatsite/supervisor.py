@@ -118,7 +118,7 @@ class Child:
         if code >= 0:
             return f"{self.name} ended while {self.task}: {self.last_words()} ({self.log_path})"
         cure = self.cure(code) if self.cure else ""
-        return f"{self.name} was {name_of(code)} while {self.task}. {cure} ({self.log_path})".replace(".  (", ". (")
+        return f"{self.name} was {name_of(code)} while {self.task} ({self.log_path}). {cure}".strip()
 
     def last_words(self) -> str:
         lines = self.log_path.read_text(errors="replace").strip().splitlines()
