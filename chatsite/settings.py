@@ -113,6 +113,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "chatsite.sign_in.FragmentMiddleware",
     "allauth.account.middleware.AccountMiddleware",
     "chatsite.accounts.sessions.LastSeenMiddleware",
     "chatsite.rules.second_factor.SecondFactorMiddleware",

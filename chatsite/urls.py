@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from allauth.account.decorators import secure_admin_login
 from django.conf import settings
 from django.contrib import admin
 from django.urls import include, path
 from django.views.generic import RedirectView
 
-from chatsite import installing
+from chatsite import installing, sign_in
 
 admin.site.site_header = admin.site.site_title = settings.SMOLFLEET.site_name
 # One way in: with limits, a second factor, and a list of sessions. Django's own page has none of them.
-admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]
+admin.site.login = sign_in.of_admin(admin.site.login)  # type: ignore[method-assign]
 
 handler429 = "chatsite.accounts.views.too_many_requests"
 
