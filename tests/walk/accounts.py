@@ -13,6 +13,7 @@ ADDRESS_LISTED = {
     "notes": words("account_emailaddress"),
     "because": "allauth puts the account's address on its list when that is first looked at",
 }
+CODES_SEEN = {"notes": words("mfa_authenticator"), "because": "allauth notes when recovery codes were last looked at"}
 HAS_FACTOR = OWNER  # she alone has one here
 LED_HOME = Who(frozenset(), refusal=302, stranger=302)
 SOCIAL = ("login/cancelled/", "login/error/", "signup/", "connections/")
@@ -95,9 +96,9 @@ ROUTES = (
         keeps=True,
     ),
     Route("accounts/2fa/totp/deactivate/", HAS_FACTOR, post=302, form={}),
-    Route("accounts/2fa/recovery-codes/", HAS_FACTOR),
-    Route("accounts/2fa/recovery-codes/generate/", Who(OWNER.may, refusal=302), post=302, form={}),
-    Route("accounts/2fa/recovery-codes/download/", HAS_FACTOR, post=200, form={}, keeps=True),
+    Route("accounts/2fa/recovery-codes/", HAS_FACTOR, **CODES_SEEN),
+    Route("accounts/2fa/recovery-codes/generate/", Who(OWNER.may, refusal=200), post=302, form={}),
+    Route("accounts/2fa/recovery-codes/download/", HAS_FACTOR, post=200, form={}, keeps=True, **CODES_SEEN),
     # -- sessions
     Route("accounts/sessions/", SIGNED_IN, post=302, form={}),
     Route("accounts/sessions/<int:session_id>/end/", OWNER, 405, 302, form={}),

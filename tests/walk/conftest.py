@@ -30,10 +30,11 @@ def transactions_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def site(db: None, built: Site) -> Site:
+def site(db: None, built: Site) -> Iterator[Site]:
     """The same world for each test, in a transaction of its own."""
     built.begin()
-    return built
+    yield built
+    built.forget_changes()
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +43,15 @@ def built(django_db_setup: None, django_db_blocker: Any, valkey_url: str) -> Ite
     ours = settings.SMOLFLEET.replace(
         default_model=MODEL, max_requests_per_minute=0, max_active_per_user=50, model_titles=False
     )
-    quick = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    values = {
+        "SMOLFLEET": ours,
+        "PASSWORD_HASHERS": ["django.contrib.auth.hashers.MD5PasswordHasher"],  # quick
+        "ACCOUNT_REAUTHENTICATION_TIMEOUT": 86_400,  # however long the walk takes
+    }
     logging.disable(logging.CRITICAL)  # thousands of refusals, each with a line
     redis.flushall()
     try:
-        with django_db_blocker.unblock(), override_settings(SMOLFLEET=ours, PASSWORD_HASHERS=quick):
+        with django_db_blocker.unblock(), override_settings(**values):
             site = Site(worlds.build(redis), redis)
             yield site
             TransactionTestCase._fixture_teardown(None)  # type: ignore[arg-type]  # ours: see the conftest above

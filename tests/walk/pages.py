@@ -134,7 +134,7 @@ ROUTES = (
     Route("account/data/", SIGNED_IN),
     Route("account/data/download/", SIGNED_IN, 405, 200, form={}),
     Route("account/delete/", SIGNED_IN, post=400, empty=400, form={"name": "somebody else"}, keeps=True),
-    Route("account/delete/", OWNER, post=302, form={"name": plant("name")}),
+    Route("account/delete/", Who(OWNER.may, refusal=400, page=200), post=302, form={"name": plant("name")}),
     Route("account/deleted/", EVERYBODY),
     Route("account/activity/", SIGNED_IN),
     # -- what a browser or a machine asks for

@@ -24,10 +24,13 @@ class Who:
     refusal: int = 404
     stranger: int = LOGIN
     staff: int = 0  # to staff, where that differs
+    page: int = 0  # to a GET, where that differs
 
-    def refusal_of(self, visitor: str) -> int:
+    def refusal_of(self, visitor: str, method: str = "get") -> int:
         if visitor == "stranger":
             return self.stranger
+        if self.page and method == "get":
+            return self.page
         return self.staff if self.staff and visitor in STAFF else self.refusal
 
 
@@ -87,8 +90,8 @@ class Route:
         """The statuses that this visitor may get for GET or for POST of the form."""
         granted = self.get if method == "get" else self.post
         if granted == 405:
-            return {405, self.who.refusal_of(visitor)} if visitor not in self.who.may else {405}
-        return {granted} if visitor in self.who.may else {self.who.refusal_of(visitor)}
+            return {405, self.who.refusal_of(visitor, method)} if visitor not in self.who.may else {405}
+        return {granted} if visitor in self.who.may else {self.who.refusal_of(visitor, method)}
 
 
 def words(text: str) -> frozenset[str]:

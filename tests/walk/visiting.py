@@ -6,10 +6,8 @@ What it wrote is rolled back, and Redis is put back too, so that every visitor f
 from __future__ import annotations
 
 import io
-import json
 import zipfile
 from dataclasses import dataclass, field
-from http.cookies import SimpleCookie
 from typing import Any
 
 import redis as redis_py
@@ -23,6 +21,7 @@ from django.test.client import ClientHandler
 from tests.walk.world import World
 
 TOKEN = "a" * 32  # of CSRF: one that the cookie and the form agree on
+FORGED = "evil.example"
 HX = {"HX-Request": "true", "HX-Current-URL": "http://testserver/offline/?page"}
 OWN_TABLES = {"django_session", "usersessions_usersession"}  # every request may write of its own session there
 REDIS_LIMITS = (b"{smolfleet}:cache", b"{smolfleet}:rate")  # counts of attempts
@@ -73,7 +72,7 @@ class Site:
         self._redis = redis
         self._handler = _Handler(enforce_csrf_checks=True)
         self._requests = _Environments()
-        self._rows = rows()
+        self._first_rows = self._rows = rows()
         self._kept = self._dump()
         self._num_redis_writes = self._redis_writes()
         self.num_requests = 0
@@ -95,7 +94,7 @@ class Site:
             cookies["sessionid"] = self.world.cookies[visitor]
         environ["HTTP_COOKIE"] = "; ".join(f"{name}={value}" for name, value in cookies.items())
         environ.setdefault("REMOTE_ADDR", "198.51.100.9")  # nobody here is on the machine itself
-        environ.setdefault("HTTP_X_FORWARDED_HOST", "evil.example")
+        environ.setdefault("HTTP_X_FORWARDED_HOST", FORGED)
         sent = {**(headers or {}), **({"X-CSRFToken": TOKEN} if with_token else {})}
         made = getattr(self._requests, method)(address, form or {}, headers=sent, **environ)
         self._handler.error = None
@@ -115,11 +114,17 @@ class Site:
 
     # -- what was written
 
-    def begin(self) -> None:
-        """For each test, in its own transaction: where every request goes back to."""
+    def begin(self, *, anew: bool = False) -> None:
+        """For each test, in its own transaction: where each request goes back to; `anew` after a change of its own."""
+        if anew:
+            self._rows = rows()
         with connection.cursor() as cursor:
             cursor.execute("SAVEPOINT walk")
         self._place = place_in_log()
+
+    def forget_changes(self) -> None:
+        """The test's own, which end with its transaction."""
+        self._rows = self._first_rows
 
     def _settle(self, answer: Answer) -> None:
         """Note what the request wrote, and undo it."""
@@ -144,9 +149,13 @@ class Site:
             cursor.execute("ROLLBACK TO SAVEPOINT walk")
         self._place = place_in_log()
 
+    def rows_of(self, table: str) -> frozenset[str]:
+        """As they were before the walk."""
+        return self._rows[table]
+
     def check_untouched(self) -> None:
         """Nothing of the walk stayed, not even by another connection."""
-        assert compared(self._rows, rows()) == {}
+        assert compared(self._first_rows, rows()) == {}
 
     def _redis_writes(self) -> int:
         return int(self._redis.info("persistence")["rdb_changes_since_last_save"])

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import datetime
 import re
-import time
 import uuid
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import redis as redis_py
-from allauth.account.authentication import AUTHENTICATION_METHODS_SESSION_KEY
+from allauth.account.internal.flows.login import record_authentication
 from allauth.account.models import EmailAddress
 from allauth.mfa.adapter import get_adapter
 from allauth.mfa.models import Authenticator
@@ -26,6 +24,7 @@ from django.contrib import admin
 from django.contrib.auth.models import Group, Permission
 from django.contrib.contenttypes.models import ContentType
 from django.db import connection
+from django.http import HttpRequest
 from django.test import Client
 from django.utils import timezone
 
@@ -117,6 +116,7 @@ def _people() -> dict[str, User]:
         )
         user.user_permissions.add(*Permission.objects.filter(codename__in=RIGHTS.get(visitor, ())))
         people[visitor] = User.objects.get(pk=user.pk)  # what it may do is remembered on the object
+    User.objects.create_superuser("root")  # the admin is not the last, who could not be deleted
     owner = people["owner"]
     owner.first_name, owner.last_name = plant("first"), plant("last")
     owner.save()
@@ -265,10 +265,9 @@ def _sessions(world: World) -> None:
 def _signed_in(user: User, ip: str, browser: str) -> Client:
     client = Client(REMOTE_ADDR=ip, HTTP_USER_AGENT=browser)
     client.force_login(user)
-    session = client.session
-    session[AUTHENTICATION_METHODS_SESSION_KEY] = [
-        {"method": "password", "at": time.time() + 3600, "reauthenticated": True}
-    ]
+    request = HttpRequest()
+    request.session = session = client.session
+    record_authentication(request, user, "password", reauthenticated=True)
     session.save()
     assert client.get("/review/mine/").status_code == 200
     return client
