@@ -18,6 +18,7 @@ from django.utils.translation import gettext as _
 from chatsite.chat import dispatch
 from chatsite.chat.errors import ModelUnknown
 from chatsite.chat.models import Generation
+from chatsite.chat.text import clean
 from inference.cards import WorkerCard
 
 LATELY_SECONDS = 86_400.0
@@ -67,6 +68,8 @@ def is_known(model: str) -> bool:
     """Whether a conversation may name it: somebody serves it, is about to, or did until lately."""
     if model == settings.SMOLFLEET.default_model:
         return True
+    if model != clean(model):  # no name that any database or worker could hold
+        return False
     cards = dispatch.live_workers()
     if cards is None:  # nobody can tell: the name is kept, and waits
         return True

