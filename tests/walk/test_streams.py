@@ -203,7 +203,7 @@ async def test_socket_gives_each_visitor_what_the_table_says(
         assert visitor == "owner" or not site.world.found_in(told), f"{visitor} {path}: {told}"
     untouched = await database_sync_to_async(rows)()
     (row,) = [row for row in untouched["chat_generation"] if str(ids["generation_id"]) in row]
-    assert row in site.rows_of("chat_generation"), "somebody else's Stop was heard"
+    assert row in site.all_rows()["chat_generation"], "somebody else's Stop was heard"
 
 
 async def test_own_socket_reaches_nothing_of_another_conversation(site: Site, hub: None, keys: dict[str, str]) -> None:
