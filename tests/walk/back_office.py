@@ -132,6 +132,19 @@ ROUTES = (
         shows=words("name"),
         because="it says whose password that is",
     ),
+    # Whose rights are beyond the help desk's: to look at, and nothing to change.
+    *(
+        Route(
+            f"admin/accounts/user/<{name}>/{page}/",
+            Who(ADMIN.may, refusal=LOGIN, staff=403, page=0),
+            200,
+            200,
+            form={"password1": "x", "password2": "y"},
+            keeps=True,
+            ids={name: "reviewer_id"},
+        )
+        for name, page in (("id", "password"),)
+    ),
 )
 
 MODELS = (

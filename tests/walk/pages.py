@@ -55,6 +55,14 @@ ROUTES = (
     Route("chat/files/<uuid:attachment_id>/", OWNER),
     Route("chat/files/<uuid:attachment_id>/", OWNER, ids={"attachment_id": "draft"}),
     Route("chat/files/<uuid:attachment_id>/remove/", OWNER, 405, 200, form={}, ids={"attachment_id": "draft"}),
+    Route(
+        "chat/files/<uuid:attachment_id>/encoding/",
+        OWNER,
+        405,
+        200,
+        form={"codec-{draft_guessed}": "iso8859_15"},
+        ids={"attachment_id": "draft_guessed"},
+    ),
     Route(CHAT + "files/", OWNER, 405, 200, form={"file": b"new.txt"}),
     Route(
         MESSAGE + "feedback/",
@@ -131,6 +139,7 @@ ROUTES = (
     Route("account/keys/", SIGNED_IN, post=200, empty=400, form={"name": "new", "scopes": "chat", "days": "30"}),
     Route("account/keys/<uuid:key_id>/rename/", OWNER, post=302, empty=400, form={"name": "new"}),
     Route("account/keys/<uuid:key_id>/revoke/", OWNER, post=302, form={}),
+    Route("account/time-zone/", SIGNED_IN, post=302, form={"zone": "Asia/Tokyo"}),
     Route("account/data/", SIGNED_IN),
     Route("account/data/download/", SIGNED_IN, 405, 200, form={}),
     Route("account/delete/", SIGNED_IN, post=400, empty=400, form={"name": "somebody else"}, keeps=True),

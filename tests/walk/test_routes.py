@@ -95,7 +95,7 @@ def filled(form: Mapping[str, Any], ids: Mapping[str, Any]) -> dict[str, Any]:
             content = json.dumps(exports.chatgpt()).encode() if value.endswith(b".json") else b"a file"
             made[name] = SimpleUploadedFile(value.decode(), content, content_type="text/plain")
         else:
-            made[name] = value.format(**ids) if isinstance(value, str) else value
+            made[name.format(**ids)] = value.format(**ids) if isinstance(value, str) else value
     return made
 
 

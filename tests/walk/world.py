@@ -149,6 +149,8 @@ def _conversations(world: World, worker: StepWorker) -> None:
     feedback.give(owner, sent.answer, -1, reason="wrong", comment=plant("comment"), is_reported=True)
     draft = attachments.add(owner, talk, f"{plant('draftname')}.txt", plant("drafttext").encode())
     begun = attachments.add(owner, None, "draft.txt", plant("drafttext").encode())
+    odd = f"{plant('drafttext')} für 5 € “so”".encode("cp1252")
+    guessed = attachments.add(owner, talk, "odd.txt", odd)
     Generation.objects.filter(message__conversation=talk).update(error_message=plant("error"))
     world.ids |= {
         "conversation_id": talk.pk,
@@ -160,6 +162,7 @@ def _conversations(world: World, worker: StepWorker) -> None:
         "attachment_id": file.pk,
         "draft": draft.pk,
         "draft_of_none": begun.pk,
+        "draft_guessed": guessed.pk,
         **{form: form for form in ("json", "md", "html")},
         "report_id": Message.objects.get(pk=sent.answer.pk).feedback.pk,
         "tag": plant("tag"),
@@ -284,6 +287,7 @@ def _rows(world: World) -> None:
             world.ids[f"row of {model._meta.label_lower}"] = cursor.fetchone()[0]
     world.ids |= {
         "owner_id": owner.pk,
+        "reviewer_id": world.people["reviewer"].pk,
         "mail": owner.email,
         "user_type": ContentType.objects.get_for_model(User).pk,
         "chat_app": "chat",

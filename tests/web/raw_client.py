@@ -32,6 +32,7 @@ class RawClient:
     def __init__(self, base_url: str) -> None:
         parts = urlsplit(base_url)
         self.host = parts.netloc
+        self._came_behind = b""
         self.socket = socket.create_connection((parts.hostname, parts.port), timeout=SECONDS)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)  # what it holds was sent, but not received
 
@@ -85,15 +86,16 @@ class RawClient:
         return got
 
     def next_answer(self) -> Answer:
-        """One answer with a length, on a connection that goes on."""
-        got = b""
+        """One answer with a length, on a connection that goes on. What came behind it is kept for the next."""
+        got, self._came_behind = self._came_behind, b""
         while b"\r\n\r\n" not in got:
             got += self._some()
-        answer = Answer(got)
-        while len(answer.body) < int(answer.headers.get("content-length", 0)):
+        head = got.index(b"\r\n\r\n") + 4
+        size = head + int(Answer(got).headers.get("content-length", 0))
+        while len(got) < size:
             got += self._some()
-            answer = Answer(got)
-        return answer
+        self._came_behind = got[size:]
+        return Answer(got[:size])
 
     def _some(self) -> bytes:
         piece = self.socket.recv(65_536)
