@@ -60,7 +60,7 @@ ROUTES = (
         OWNER,
         405,
         200,
-        form={"codec-{draft_guessed}": "iso8859_15"},
+        form={"codec-{draft_guessed}": "cp1250"},
         ids={"attachment_id": "draft_guessed"},
     ),
     Route(CHAT + "files/", OWNER, 405, 200, form={"file": b"new.txt"}),
