@@ -6,6 +6,7 @@ common, and where things lie, is in `bundled_server`.
 
 from __future__ import annotations
 
+import hmac
 import shutil
 import signal
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import psycopg
 import redis
 
+from chatsite import redis_acl
 from chatsite.bundled_server import HOST, BundledServer, EmbeddedError, discover
 from chatsite.process_id import works_in
 
@@ -110,6 +112,15 @@ class BundledValkey(BundledServer):
     def url(self) -> str:
         return f"redis://:{self.password}@{HOST}:{self.port}/0"
 
+    @property
+    def gpu_url(self) -> str:
+        """For GPU workers: as a user who reaches what they need and nothing else."""
+        return f"redis://gpu:{self._gpu_password}@{HOST}:{self.port}/0"
+
+    @property
+    def _gpu_password(self) -> str:
+        return hmac.digest(self.password.encode(), b"gpu", "sha256").hex()
+
     def _binary(self, package: Path) -> Path:
         return next(iter(sorted((package / "_binaries").glob("*/valkey-server"))), package / "valkey-server")
 
@@ -128,6 +139,7 @@ class BundledValkey(BundledServer):
             "daemonize": "no",
         }
         text = "".join(f"{name} {value}\n" for name, value in lines.items())
+        text += redis_acl.line("gpu", redis_acl.sealed(self._gpu_password)) + "\n"
         self.user.write_secret(self.place / "valkey.conf", text)  # not in the command line: it holds the password
 
     def _command(self) -> list[str]:

@@ -127,7 +127,8 @@ class Fleet:
     # -- processes
 
     def start_worker(self, name: str, **env: str) -> None:
-        self._spawn(name, ["-m", "inference.worker"], {"WORKER_NAME": name, **env})
+        own = {"REDIS_URL": self.valkey.gpu_url, "WORKER_NAME": name}
+        self._spawn(name, ["-m", "inference.worker"], {**own, **env})
 
     def start_site_worker(self) -> None:
         arguments = ["-m", "celery", "-A", "chatsite.celery", "worker", "-B", "-P", "threads", "-c", "8", "-Q", "site"]

@@ -20,7 +20,7 @@ from tests.fleet import ROOT, held_port
 pytestmark = [pytest.mark.e2e, pytest.mark.model, pytest.mark.timeout(600)]
 
 # Shown for machines that this one is not: a GPU, the network, another suite inside this one.
-NOT_HERE = ("--model smollm3-3b", "make test", "make check", "CMAKE_ARGS=", "REDIS_URL=redis://:password@10.0.0.5")
+NOT_HERE = ("--model smollm3-3b", "make test", "make check", "CMAKE_ARGS=", "REDIS_URL=redis://gpu:password@10.0.0.5")
 
 
 def commands() -> list[str]:

@@ -105,6 +105,7 @@ class Fleet:
         # Settings put the address they found into this process's environment; only the operator's own one counts here.
         self._own_redis = settings.REDIS_URL if settings.IS_REDIS_GIVEN else ""
         self._own_database = settings.DATABASE_URL if settings.IS_DATABASE_GIVEN else ""
+        self._gpu_redis = ""  # the same server, as the GPU workers' user
         self._told: set[str] = set()
         self._entries: list[CatalogEntry] = []
         self._web: list[Child] = []
@@ -202,10 +203,12 @@ class Fleet:
         for note in (note for entry in self._entries for note in entry.notes):
             self._tell_once(note, note)
         if self._own_redis:
-            self._env["REDIS_URL"] = self._own_redis
+            self._env["REDIS_URL"] = self._gpu_redis = self._own_redis
         else:
             self._say("Starting Valkey.")
-            self._env["REDIS_URL"] = self._supervisor.start_server(BundledValkey(self._state_dir))
+            valkey = BundledValkey(self._state_dir)
+            self._env["REDIS_URL"] = self._supervisor.start_server(valkey)
+            self._gpu_redis = valkey.gpu_url
         for number in range(self._num_workers):
             self._start_gpu_worker(number)  # loads its model while the rest starts: it needs Redis alone
         if self._own_database:
@@ -222,7 +225,7 @@ class Fleet:
 
     def _start_gpu_worker(self, number: int) -> None:
         entry = self._entries[number % len(self._entries)]
-        env = self._env | worker_env(
+        env = self._env | {"REDIS_URL": self._gpu_redis} | worker_env(
             number, self._models, gpus=self._gpus, num_workers=self._num_workers, environ=os.environ
         )
         name = "GPU worker" if self._num_workers == 1 else f"GPU worker {number + 1}"
