@@ -1,11 +1,11 @@
 """The Markdown that answers are written in, and the HTML it becomes: CommonMark, tables, strikethrough, task lists,
-footnotes, formulas.
+footnotes, formulas, bare links, a few HTML tags; emphasis beside CJK text, and text from right to left.
 
-Owns the parser, the renderer and the two walls against what a model may be talked into writing: raw HTML is off (it
-shows as text), and an allow-list cleans what comes out. Links go to http, https and mailto alone, or to a footnote; an
-image becomes a link that names its host, so that nothing is loaded before a person decides: the page's policy allows
-images of this site alone. Nothing vanishes: even a definition of a link target is shown. Knows nothing of streaming:
-`markdown` cuts text into regions and hands them over here, the unfinished one to be shown as if it ended.
+Owns the parser and what is done with its tokens. Two walls stand against what a model may be talked into writing: raw
+HTML is off (but for a few tags without attributes it shows as text), and an allow-list cleans what comes out. Nothing
+vanishes: even a definition of a link target is shown. Knows nothing of streaming: `markdown` cuts text into regions and
+hands them over here, the unfinished one to be shown as if it ended. Every region costs time linear in its length: what
+would cost more is cut off by length and shown as plain text.
 Called by `markdown` on any thread; a parser keeps no state between calls.
 """
 
@@ -13,71 +13,24 @@ from __future__ import annotations
 
 import re
 from collections import ChainMap
-from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
-from urllib.parse import urlsplit
 
-import nh3
-from django.utils.translation import gettext as _
 from markdown_it import MarkdownIt
-from markdown_it.renderer import RendererHTML
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
-from markdown_it.utils import OptionsDict
 
-from chatsite.chat import footnotes, formulas, mathml
-from chatsite.chat.highlight import MAX_LABEL_CHARS, coloured
+from chatsite.chat import bare_links, cjk, direction, folds, footnotes, formulas, tags, wall
+from chatsite.chat.renderer import GROWTH_HTML, IS_UNFINISHED, Renderer
 from chatsite.chat.unfinished import GROWTH, ended, with_table
 
 MAX_NESTING = 30  # of lists and quotes; the parser drops what lies deeper, so such a region is shown as plain text
 MAX_INLINE_CHARS = 8_000  # of one paragraph; emphasis and links of hostile text cost more than linear time
-LONG_CODE_LINES = 30  # more are folded by the page's script
-WIDE_FORMULA_CHARS = 40  # in a line of text; it may need a box of its own to scroll in
-GROWTH_HTML = "<b></b>"  # where text is added to an unfinished block; appears nowhere else
 
-_SAFE_URL = re.compile(r"(?:https?://[^/?#]|mailto:[^/])", re.IGNORECASE)
 _TASK = re.compile(r"\[([ xX])\] ")
 _IDENTIFIER = re.compile(r"__[a-z][a-z0-9]*(?:_[a-z0-9]+)*__(?![A-Za-z0-9_])")
-_IS_UNFINISHED = "is_unfinished"  # in the parser's env: rendered to be shown for a moment, growing
 _DELIMITERS_ONLY = re.compile(r"[\[!*_~`]")
-
-_TAGS = frozenset(
-    "a b blockquote br button code em figcaption figure h3 h4 h5 h6 hr li ol p pre s div span strong sup table tbody "
-    "td th thead tr ul".split()
-)
-_ATTRIBUTES: dict[str, set[str]] = {
-    "a": {"href", "rel", "target", "class", "title", "id"},
-    "button": {"type", "class", "data-act"},
-    "div": {"class", "id", "tabindex"},
-    "ol": {"start"},
-} | {name: {"class"} for name in ("code", "figure", "li", "p", "span", "sup", "td", "th")}
-_MATH_ATTRIBUTES: dict[str, set[str]] = {tag: set(names) for tag, names in mathml.ATTRIBUTES.items()} | {
-    "math": {"display"},
-    "semantics": set(),
-    "annotation": {"encoding"},
-}
-_PLACE = re.compile(r"(?:fn|fnref)-[\w.-]+")
-
-
-def _attribute(tag: str, name: str, value: str) -> str | None:
-    """The wall's word on links and ids: none leads into the page or names a part of it, but a footnote's."""
-    if name == "id":
-        return value if _PLACE.fullmatch(value) else None
-    if name == "href" and not _SAFE_URL.match(value):
-        return value if value[:1] == "#" and _PLACE.fullmatch(value[1:]) else None
-    return value
-
-
-_WALL = nh3.Cleaner(
-    tags=set(_TAGS | _MATH_ATTRIBUTES.keys()),
-    attributes=_ATTRIBUTES | _MATH_ATTRIBUTES,
-    attribute_filter=_attribute,
-    url_schemes={"http", "https", "mailto"},
-    link_rel=None,  # the renderer sets it
-    strip_comments=True,
-)
 
 
 @dataclass(frozen=True)
@@ -89,103 +42,15 @@ class Start:
     fence: str = ""
 
 
-class _Renderer(RendererHTML):
-    """Tokens -> HTML. Code, images, links and tables differ from the parser's own renderer."""
-
-    def fence(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
-        words = tokens[index].info.split(maxsplit=1)
-        language = words[0].strip("{}.")[:MAX_LABEL_CHARS] if words else ""
-        return _figure(tokens[index].content, language, env)
-
-    def code_block(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
-        return _figure(tokens[index].content, "", env)
-
-    def text(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
-        return _words(tokens[index].content, env)
-
-    def code_inline(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
-        return f"<code>{_words(tokens[index].content, env)}</code>"
-
-    def image(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
-        token = tokens[index]
-        source = str(token.attrs.get("src", ""))
-        words = self.renderInlineAsText(token.children or [], options, env).strip() or "image"
-        host = urlsplit(source).netloc.rpartition("@")[2]
-        label = escape(f"{words} (image at {host})" if host else words)
-        return f'<a class="image" {_link_attributes(source)}>{label}</a>'
-
-    def link_open(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
-        token = tokens[index]
-        title = token.attrs.get("title")
-        extra = f' title="{escape(str(title))}"' if title else ""
-        return f"<a {_link_attributes(str(token.attrs.get('href', '')))}{extra}>"
-
-    def formula(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
-        source = tokens[index].content
-        drawn = mathml.mathml(source)
-        wide = " wide" if drawn and len(source) > WIDE_FORMULA_CHARS else ""
-        return f'<span class="math{wide}">{drawn or _words(source, env)}</span>'
-
-    def display_formula(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
-        source = tokens[index].content.strip()
-        drawn = mathml.mathml(source)
-        return f'<p class="math{" wide" if drawn else ""}">{drawn or _words(source, env)}</p>\n'
-
-    def footnote_reference(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
-        return footnotes.reference_html(tokens[index].content, env)
-
-    def footnote_reference_open(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
-        return footnotes.opening_html(tokens[index].meta["label"], env)
-
-    def footnote_reference_close(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
-        return footnotes.CLOSING_HTML
-
-    def definition(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
-        meta = tokens[index].meta
-        title = f" {meta['title']}" if meta["title"] else ""
-        link = f"<a {_link_attributes(meta['url'])}>{escape(meta['url'])}</a>"
-        return f'<p class="definition">[{escape(meta["label"])}]: {link}{escape(title)}</p>\n'
-
-    def table_open(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
-        return '<div class="table" tabindex="0"><table>'  # one that is wider than its place is scrolled by keys
-
-    def table_close(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
-        return "</table></div>\n"
-
-
-def _link_attributes(url: str) -> str:
-    return f'href="{escape(url)}" rel="noopener noreferrer nofollow" target="_blank"'
-
-
-def _words(text: str, env: MutableMapping[str, Any]) -> str:
-    shown = escape(text)
-    return shown.replace(GROWTH, GROWTH_HTML) if env.get(_IS_UNFINISHED) else shown
-
-
-def _figure(code: str, language: str, env: MutableMapping[str, Any]) -> str:
-    is_unfinished = env.get(_IS_UNFINISHED, False)
-    body = _words(code, env) if is_unfinished else coloured(code, language)
-    buttons = (
-        f'<span class="acts"><button type="button" class="btn tiny" data-act="wrap">{escape(_("Wrap"))}</button>'
-        f'<button type="button" class="btn tiny" data-act="copy-code">{escape(_("Copy"))}</button></span>'
-    )
-    caption = f"<figcaption><span>{escape(language) or 'text'}</span>{buttons}</figcaption>"
-    num_lines = code.count("\n") + (not code.endswith("\n"))
-    long, unfold = "", ""
-    if num_lines > LONG_CODE_LINES and not is_unfinished:
-        long = " long"
-        words = escape(_("Show all %(number)d lines") % {"number": num_lines})
-        unfold = f'<button type="button" class="btn tiny unfold" data-act="unfold">{words}</button>'
-    return f'<figure class="code{long}">{caption}<pre><code>{body}</code></pre>{unfold}</figure>\n'
-
-
 def _parser() -> MarkdownIt:
     options = {"html": False, "maxNesting": MAX_NESTING, "inline_definitions": True}
-    md = MarkdownIt("commonmark", options, renderer_cls=_Renderer).enable(["table", "strikethrough"])
-    formulas.install(md)
-    footnotes.install(md)
+    md = MarkdownIt("commonmark", options, renderer_cls=Renderer)
+    md.inline = cjk.InlineParser()
+    md.configure("commonmark", options).enable(["table", "strikethrough"])
+    for extension in (formulas, footnotes, folds, tags, bare_links):
+        extension.install(md)
     md.inline.ruler.before("emphasis", "identifier", _identifier_rule)
-    md.validateLink = lambda url: bool(_SAFE_URL.match(url.strip()))  # type: ignore[method-assign]
+    md.validateLink = lambda url: bool(wall.SAFE_URL.match(url.strip()))  # type: ignore[method-assign]
     return md
 
 
@@ -238,7 +103,7 @@ class Known:
             footnotes.COUNTS: ChainMap({}, self._counts),
             footnotes.SCOPE: self.scope,
             formulas.OPEN_END: True,
-            _IS_UNFINISHED: True,
+            IS_UNFINISHED: True,
         }
 
 
@@ -280,7 +145,7 @@ def _end_here(tokens: list[Token], *, is_line_whole: bool) -> bool:
 
 def _rendered(region: str, tokens: list[Token], env: dict[str, Any]) -> list[str]:
     if any(token.level >= MAX_NESTING - 2 for token in tokens):
-        return [_WALL.clean(f'<p class="plain">{escape(region.strip())}</p>') + "\n"]
+        return [wall.clean(f'<p class="plain">{escape(region.strip())}</p>') + "\n"]
     for token in tokens:
         _dress(token, env)
     _mark_tasks(tokens)
@@ -289,7 +154,8 @@ def _rendered(region: str, tokens: list[Token], env: dict[str, Any]) -> list[str
     begin = 0
     for index, token in enumerate(tokens):
         if token.level == 0 and token.nesting <= 0:
-            html.append(_WALL.clean(_md.renderer.render(tokens[begin : index + 1], _md.options, env)))
+            direction.give(tokens[begin : index + 1])
+            html.append(wall.clean(_md.renderer.render(tokens[begin : index + 1], _md.options, env)))
             begin = index + 1
     return html
 

@@ -44,9 +44,9 @@ def reference_html(label: str, env: MutableMapping[str, Any]) -> str:
     return f'<sup class="footnote"><a href="#{_id("fn", label, env)}"{place}>{escape(shown)}</a></sup>'
 
 
-def opening_html(label: str, env: MutableMapping[str, Any]) -> str:
+def opening_html(label: str, env: MutableMapping[str, Any], attributes: str = "") -> str:
     back = f'<a href="#{_id("fnref", label, env)}" title="{escape(_("Back to the text"))}">{escape(label)}</a>'
-    return f'<div class="footnote" id="{_id("fn", label, env)}"><sup>{back}</sup><div>\n'
+    return f'<div class="footnote" id="{_id("fn", label, env)}"{attributes}><sup>{back}</sup><div>\n'
 
 
 CLOSING_HTML = "</div></div>\n"

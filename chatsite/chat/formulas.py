@@ -2,8 +2,9 @@
 
 Knows only the parser's own rules, never raw text with regular expressions ahead of it: code stays code. `$` is a
 formula by Pandoc's rule (no space inside the delimiters, no digit after the closing one) and never an amount of money.
-Two rules are added to a parser: one for `$…$`, `$$…$$`, `\\(…\\)`, `\\[…\\]` within a line of text, one for a display
-formula that starts a line, whose lines could otherwise be taken for lists and headings.
+An environment such as `\\begin{align}` is a formula by itself, with no delimiters around it.
+Two rules are added to a parser: one for `$…$`, `$$…$$`, `\\(…\\)`, `\\[…\\]` and environments within a line of text, one
+for a display formula that starts a line, whose lines could otherwise be taken for lists and headings.
 """
 
 from __future__ import annotations
@@ -19,6 +20,12 @@ MAX_DISPLAY_CHARS = 4_000
 OPEN_END = "is_open_ended"  # in the parser's env: more lines may follow, so a formula without an end is not refused yet
 
 _CLOSERS = {"$": "$", "$$": "$$", "\\(": "\\)", "\\[": "\\]"}
+_ENVIRONMENTS = (
+    "align alignat aligned alignedat array bmatrix Bmatrix cases dcases displaymath drcases eqnarray equation flalign "
+    "gather gathered matrix multline pmatrix rcases smallmatrix split vmatrix Vmatrix"
+).split()
+_BEGIN = re.compile(rf"\\begin\{{((?:{'|'.join(_ENVIRONMENTS)})\*?)\}}")
+_ESCAPED = re.compile(r"\\.", re.DOTALL)
 _IS_FORMULA_AFTER_DIGIT = re.compile(r"[\\^_=+{}]")
 
 
@@ -29,25 +36,35 @@ def install(md: MarkdownIt) -> None:
 
 
 def is_closed(source: str) -> bool:
-    """Whether the source of a display formula has its end."""
+    """Whether the source of a formula has its end."""
     source = source.strip()
-    return len(source) > 4 and source.endswith(_CLOSERS[source[:2]])
+    opener = _opener(source, 0)
+    return len(source) > 2 * len(opener) and source.endswith(_closer(opener))
+
+
+def _opener(source: str, begin: int) -> str:
+    """The delimiter at `begin`, or the begin of an environment; empty: there is none."""
+    if match := _BEGIN.match(source, begin):
+        return match[0]
+    return next((opener for opener in (source[begin : begin + 2], source[begin : begin + 1]) if opener in _CLOSERS), "")
+
+
+def _closer(opener: str) -> str:
+    return _CLOSERS.get(opener) or opener.replace("begin", "end", 1)
 
 
 def _inline_rule(state: StateInline, silent: bool) -> bool:
     source, start, end = state.src, state.pos, state.posMax
     if source[start] not in "$\\":
         return False
-    opener = source[start : start + 2]
-    if opener not in _CLOSERS:
-        opener = source[start]
-    if opener not in _CLOSERS:
+    opener = _opener(source, start)
+    if not opener:
         return False
     begin = start + len(opener)
-    stop = _dollar_end(source, begin, end) if opener == "$" else _end_of(source, begin, end, _CLOSERS[opener])
+    stop = _dollar_end(source, begin, end) if opener == "$" else _end_of(source, begin, end, _closer(opener))
     if stop is None:
         return False
-    after = stop + len(_CLOSERS[opener])
+    after = stop + len(_closer(opener))
     if not silent:
         token = state.push("formula", "span", 0)
         token.content = source[start:after]
@@ -73,7 +90,8 @@ def _dollar_end(source: str, begin: int, end: int) -> int | None:
         follows = source[found + 1] if found + 1 < end else ""
         if "`" in body or body[-1].isspace() or follows.isdigit() or follows == "$":
             return None
-        if body.count("{") != body.count("}"):
+        groups = _ESCAPED.sub("", body)
+        if groups.count("{") != groups.count("}"):
             return None
         if body[0].isdigit() and not _IS_FORMULA_AFTER_DIGIT.search(body):
             return None
@@ -85,10 +103,10 @@ def _block_rule(state: StateBlock, first: int, last: int, silent: bool) -> bool:
     if state.is_code_block(first):
         return False
     line = _line(state, first)
-    opener = next((o for o in ("$$", "\\[") if line.startswith(o)), None)
-    if opener is None:
+    opener = _opener(line, 0)
+    if opener in ("", "$", "\\("):
         return False
-    closer = _CLOSERS[opener]
+    closer = _closer(opener)
     num_chars = 0
     for number in range(first, last):
         if state.isEmpty(number) or state.sCount[number] < state.blkIndent or num_chars > MAX_DISPLAY_CHARS:

@@ -7,7 +7,8 @@ the text was cut into pieces, and `blocks` is one feed of the same class: for ev
 those of the whole text.
 
 Only the unfinished tail is parsed again, and only when a line could have begun a block; a long tail waits until it has
-grown by a quarter, so that the cost stays linear. Inside an open code fence nothing is parsed at all.
+grown by a quarter, so that the cost stays linear. Inside an open code fence nothing is parsed at all, nor in a
+`<details>` before its end, which has to come within a bound.
 
 The tail has a view of its own (`view`): rendered up to the last place where plain text follows, then that text. It too
 depends on the text alone, so a page that is loaded in mid-answer shows what a stream shows there. It is rendered when
@@ -24,7 +25,9 @@ from uuid import UUID
 
 from django.utils.safestring import SafeString, mark_safe
 
-from chatsite.chat.dialect import GROWTH_HTML, Known, Start, html_blocks, starts, unfinished_html
+from chatsite.chat import folds
+from chatsite.chat.dialect import Known, Start, html_blocks, starts, unfinished_html
+from chatsite.chat.renderer import GROWTH_HTML
 from chatsite.chat.unfinished import as_plain, begins_fence, is_told, stops
 
 EAGER_CHARS = 2_000  # a tail up to this is parsed at every line that could begin a block (well under 1 ms)
@@ -34,7 +37,9 @@ VIEW_SHARE = 12  # a longer one when it has grown by one such part of what it ha
 _MAY_BEGIN = frozenset("#`~>-*+_|:=$\\[0123456789")
 _FENCE_BEGUN = re.compile(r" {0,3}(?:`+|~+)[ \t]*\Z")
 _ONE_LINERS = frozenset({"heading_open", "hr"})
-_OUTLAST_BLANKS = frozenset({"bullet_list_open", "ordered_list_open", "code_block", "fence", "footnote_reference_open"})
+_OUTLAST_BLANKS = frozenset(
+    {"bullet_list_open", "ordered_list_open", "code_block", "fence", "footnote_reference_open", "details_open"}
+)
 _ROWS = {"blockquote_open": ">", "table_open": "|"}  # how each of their lines may begin
 _ITEM = re.compile(r"(?:([-*+])|\d{1,9}([.)]))[ \t]+[^-*_\s]")
 
@@ -75,6 +80,7 @@ class BlockStream:
         self._holds_return = False  # the text so far ended with a carriage return: half of a line end, or a whole one
         self._open = Start(0, "")  # the block that the region begins with
         self._fence_end: re.Pattern[str] | None = None  # what closes it, while it is an open code fence
+        self._depth = folds.Depth()  # while it is a `<details>`
         self._parse_at_chars = 0  # do not parse a shorter region again
         self._stop = 0  # so many characters of the region does the view render
         self._rendered: tuple[int, str, bool] | None = (
@@ -155,6 +161,8 @@ class BlockStream:
         if self._fence_end is not None:
             self._add(line)
             return self._end_region() if self._fence_end.match(line) else []
+        if self._open.kind == "details_open":
+            return self._read_fold(line)
         if is_blank:
             self._add(line)
             return [] if self._open.kind in _OUTLAST_BLANKS else self._cut(after_blank=True)
@@ -164,6 +172,14 @@ class BlockStream:
             return []
         return self._cut()
 
+    def _read_fold(self, line: str) -> list[str]:
+        """Add one complete line to a `<details>`; without an end in time it is none."""
+        self._add(line)
+        self._depth.read(line)
+        if self._num_chars > folds.MAX_CHARS:
+            return self._cut()
+        return [] if self._depth.now else self._end_region()
+
     def _may_begin(self, line: str) -> bool:
         """Whether `line` could begin a top-level block. A wrong yes costs a parse, a wrong no delays a cut."""
         if not self._lines:
@@ -172,9 +188,12 @@ class BlockStream:
             return False
         if not self._lines[-1].strip(" \t\n"):
             return True
-        if line[0] in " \t" and line.lstrip(" \t")[0] not in "`~":
+        words = line.lstrip(" \t")
+        if line[0] in " \t" and words[0] not in "`~<":
             return False
-        return self._open.kind == "code_block" or line.lstrip(" \t")[0] in _MAY_BEGIN
+        if words[0] == "<":
+            return folds.begins(words)
+        return self._open.kind == "code_block" or words[0] in _MAY_BEGIN
 
     def _is_sibling(self, line: str) -> bool:
         """Whether `line` surely goes on with the quote, table or list that the region begins with."""
@@ -201,6 +220,11 @@ class BlockStream:
             fence = self._open.fence
             self._fence_end = re.compile(rf" {{0,3}}{re.escape(fence[0])}{{{len(fence)},}}[ \t]*\n")
             is_over = any(map(self._fence_end.match, self._lines[1:]))
+        elif self._open.kind == "details_open":
+            self._depth = folds.Depth()
+            for line in self._lines:
+                self._depth.read(line)
+            is_over = not self._depth.now
         else:
             is_over = self._open.kind in _ONE_LINERS or (after_blank and self._open.kind not in _OUTLAST_BLANKS)
         return fresh + self._end_region() if is_over else fresh

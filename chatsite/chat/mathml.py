@@ -2,7 +2,7 @@
 
 Owns the conversion's bounds and what of its output is let through: known elements, with attributes of known shapes.
 The converting library knows neither hostile input nor limits (its own output is not even escaped), so its tree is
-written out here. Definitions of macros, links and styles are refused: they can grow without bound or lead away. What is
+written out here. What it lacks is spelled in what it has: reactions (`chemistry`), signs within words. Definitions of macros, links and styles are refused: they can grow without bound or lead away. What is
 refused shows its source. The source goes along as an annotation, so that copying gives it back.
 Called by `dialect` on any thread.
 """
@@ -15,6 +15,8 @@ from html import escape
 from xml.etree.ElementTree import Element
 
 from latex2mathml.converter import Converter
+
+from chatsite.chat import chemistry
 
 MAX_CHARS = 1_500  # of a formula that is converted: at most 25 ms
 MAX_DEPTH = 40  # of elements
@@ -55,12 +57,18 @@ ATTRIBUTES: dict[str, dict[str, re.Pattern[str]]] = {
 
 _DELIMITED = {"$$": "$$", "\\[": "\\]", "\\(": "\\)", "$": "$"}
 _DISPLAYED = frozenset({"$$", "\\["})
+_ENVIRONMENT = re.compile(r"\\begin\{([a-zA-Z]+\*?)\}.*\\end\{\1\}\Z", re.DOTALL)
 _REFUSED = re.compile(
     r"\\(?:newcommand|renewcommand|providecommand|def|gdef|edef|let|DeclareMathOperator|newenvironment|href|url|class"
     r"|cssId|style|includegraphics|require|rule|unicode|verb|char)(?![a-zA-Z])"
 )
 _SPELLED = (
-    (re.compile(r"\\(begin|end)\s*\{(?:aligned|align|alignedat|split)\*?\}"), r"\\\1{align*}"),
+    (re.compile(r"\\begin\s*\{(?:alignat|alignedat)\*?\}\s*\{\d{1,2}\}"), r"\\begin{align*}"),
+    (re.compile(r"\\begin\s*\{(?:aligned|gathered)\}\s*\[[tbc]\]"), r"\\begin{align*}"),
+    (
+        re.compile(r"\\(begin|end)\s*\{(?:(?:al|flal)ign|aligned|alignat|alignedat|eqnarray|split)\*?\}"),
+        r"\\\1{align*}",
+    ),
     (re.compile(r"\\(begin|end)\s*\{(?:gathered|gather|multline)\*?\}"), r"\\\1{matrix}"),
     (re.compile(r"\\(begin|end)\s*\{[dr]cases\*?\}"), r"\\\1{cases}"),
     (re.compile(r"\\(?:begin|end)\s*\{(?:equation|displaymath|math)\*?\}"), ""),
@@ -68,6 +76,12 @@ _SPELLED = (
     (re.compile(r"\\(?:tfrac|dfrac)(?![a-zA-Z])"), r"\\frac"),
     (re.compile(r"\\(?:displaystyle|textstyle)(?![a-zA-Z])"), ""),
 )
+_TEXT = re.compile(
+    r"(\\(?:text(?:rm|bf|it|tt|sf|normal|up)?|mbox|operatorname\*?|math(?:rm|bf|it|tt|sf))\s*\{)((?:[^{}\\]|\\[^a-zA-Z])*)\}"
+)
+_SIGN = re.compile(r"\\([_%&#${}])")
+_SIGNS = {sign: chr(0xE000 + index) for index, sign in enumerate("_%&#${}")}  # which the converter takes for letters
+_KEPT_SIGNS = {ord(kept): sign for sign, kept in _SIGNS.items()}
 _OPENING = re.compile(r"\\left(?![a-zA-Z])|\\begin(?![a-zA-Z])|\{")
 _CLOSING = re.compile(r"\\right(?![a-zA-Z])|\\end(?![a-zA-Z])|\}")
 _GROUP = re.compile(r"\\(?:left|right|begin|end)(?![a-zA-Z])|\\.|[{}]", re.DOTALL)
@@ -82,16 +96,18 @@ class _Unclear(Exception):
 @lru_cache(maxsize=CACHED_FORMULAS)
 def mathml(source: str) -> str | None:
     """The `<math>` element of a formula with its delimiters, the source in its annotation; None: show the source."""
+    if len(source) > MAX_CHARS + 4:
+        return None
     opener = next((known for known in _DELIMITED if source.startswith(known)), "")
     closer = _DELIMITED.get(opener, "")
     body = source[len(opener) : -len(closer) if closer else None].strip()
-    if not opener or not source.endswith(closer) or not body or len(body) > MAX_CHARS or _REFUSED.search(body):
+    is_environment = not opener and _ENVIRONMENT.match(body) is not None
+    if not (opener or is_environment) or not source.endswith(closer) or not body or _REFUSED.search(body):
         return None
-    for pattern, replacement in _SPELLED:
-        body = pattern.sub(replacement, body)
-    if not _is_balanced(body):
+    body = _spelled(body)
+    if len(body) > MAX_CHARS or not _is_balanced(body):
         return None
-    is_displayed = opener in _DISPLAYED
+    is_displayed = is_environment or opener in _DISPLAYED
     try:
         row = _row(body, is_displayed)
     except _Unclear:
@@ -99,6 +115,14 @@ def mathml(source: str) -> str | None:
     display = ' display="block"' if is_displayed else ""
     annotation = f'<annotation encoding="application/x-tex">{escape(source, quote=False)}</annotation>'
     return f"<math{display}><semantics>{row}{annotation}</semantics></math>"
+
+
+def _spelled(body: str) -> str:
+    """`body` in the words that the converter knows."""
+    body = chemistry.spelled(body)
+    for pattern, replacement in _SPELLED:
+        body = pattern.sub(replacement, body)
+    return _TEXT.sub(lambda match: f"{match[1]}{_SIGN.sub(lambda sign: _SIGNS[sign[1]], match[2])}}}", body)
 
 
 def _row(body: str, is_displayed: bool) -> str:
@@ -142,7 +166,7 @@ def _text(element: Element) -> str:
     raw = element.text or ""
     if _COMMAND.search(raw) or (element.tag != "mtext" and raw == "&"):
         raise _Unclear
-    shown = _CHARACTER.sub(lambda match: _character(int(match[1], 16)), raw)
+    shown = _CHARACTER.sub(lambda match: _character(int(match[1], 16)), raw).translate(_KEPT_SIGNS)
     return escape(shown, quote=False)
 
 

@@ -1,9 +1,10 @@
 """How the unfinished end of an answer is shown: as if it ended here, without loose delimiters.
 
-Owns what is guessed for display alone: emphasis and code that are open are closed, the beginning of a link shows its
-words, an image or an address stays hidden until it is whole, a table's first line is a table. Nothing here decides
-what a finished block is; that is parsed from the text as it stands. Pure functions of the text. Called by `dialect`
-and `markdown`.
+Owns what is guessed for display alone: emphasis, code and tags that are open are closed, the beginning of a link shows
+its words, an image or a written address stays hidden until it is whole, half a tag too, a table's first line is a table.
+Nothing here decides what a finished block is; that is parsed from the text as it stands. What a tag and a bare address
+look like is said here, since both are recognised while they grow. Pure functions of the text. Called by `dialect`,
+`bare_links`, `tags` and `markdown`.
 """
 
 from __future__ import annotations
@@ -12,11 +13,30 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from chatsite.chat import cjk
+
 GROWTH = "\ufdd0"  # a noncharacter, where text that follows will be added; it is taken out of the text beforehand
 MAX_EMPHASIS_CHARS = 400  # an asterisk that long ago was meant as one
 MAX_LINK_CHARS = 300
+MAX_ENDED_CHARS = 8_000  # of a paragraph; a longer one is shown as it stands until it is whole
 
-_SPECIAL = re.compile(r"\\|`+|\*+|_+|~+|\$\$|!?\[|\]|<")
+_NAMES = "sub sup kbd mark u b strong i em s del".split()
+TAG = re.compile(rf"<(?:br ?/?|(?P<slash>/)?(?P<name>{'|'.join(_NAMES)}))>", re.IGNORECASE)
+_ANY_TAG = rf"(?i:<br ?/?>|</?(?:{'|'.join(_NAMES)}|details|summary)>)"
+_TAGS = ["<br/>", "<br />", *(f"<{slash}{name}>" for name in (*_NAMES, "details", "summary") for slash in ("", "/"))]
+_HALVES = sorted({tag[:end] for tag in _TAGS for end in range(1, len(tag))}, key=len, reverse=True)
+_HALF_TAG = re.compile(rf"(?:{'|'.join(map(re.escape, _HALVES))})\Z", re.IGNORECASE)
+
+# A bare address: where one may begin, and how far it may reach. Which part of that is one, `bare_links` asks a library.
+ADDRESS_BEGIN = rf"(?=[hHmMwW])(?:(?<![^\W_])|(?<=[{cjk.LETTERS}]))(?i:https?://|mailto:|www\.)"
+_TURNS = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # the direction of text; nobody types them into an address
+ADDRESS = re.compile(
+    rf"(?:(?![\s<>`|{GROWTH}\x00-\x1f{_TURNS}{cjk.PUNCTUATION}]|\*\*|~~|\[\^|\*(?=[{cjk.LETTERS}])"
+    r"|&(?:[lg]t|quot|nbsp);).)+"
+)
+CLOSING = "?!.,:;*_~'\"\\”’“‘»«›‹…·।؟،؛"  # belongs to the text around an address
+
+_SPECIAL = re.compile(rf"\\|`+|\*+|_+|~+|\$\$|!?\[|\]|<|{ADDRESS_BEGIN}")
 _ADDRESS = re.compile(r"<(?:https?:|mailto:)[^<>\s]*\Z", re.IGNORECASE)
 _ROW = re.compile(r"([ \t>]*)\|(.+)\Z")
 _DELIMITER_LINE = re.compile(r"[-:| \t]+\Z")
@@ -25,10 +45,13 @@ _ITEM = r"(?:[-*+]|\d{1,9}[.)])[ \t]+"
 _MARKERS = r" \t\-*+>#|)(`~\[\]^:=$\\_!<&."
 _FENCE = re.compile(rf"[ \t>]*(?:{_ITEM})*(?:`{{3}}|~{{3}})")
 _UNTOLD = re.compile(rf"[ \t>]*(?:{_ITEM})*(?:\d{{1,9}}[.)]?|\[[ xX]?\]?)[ \t]*\Z")
-_FIRST_WORD = re.compile(rf"(?:[ \t>]|{_ITEM})*+(?:\[[ xX]\][ \t])?+[{_MARKERS}]*[^{_MARKERS}\n]")
+_LED_IN = rf"(?:[ \t>]|{_ITEM})*+(?:\[[ xX]\][ \t])?+"
+_FIRST_WORD = re.compile(rf"{_LED_IN}(?:{_ANY_TAG}|[{_MARKERS}])*+[^{_MARKERS}\n]")
+_ONLY_HALF_TAG = re.compile(rf"{_LED_IN}{_HALF_TAG.pattern}", re.IGNORECASE)
 _DELIMITERS = r"\]\(|(?<=<http)s?:|(?<=<mailto):|[*_~`$\])|\\<>\[!]"
 _RUN = re.compile(rf"(?>{_DELIMITERS})++(?=[^*_~`$\])|\\<>\[!])")  # never a part of one
-_LOOSE_END = re.compile(r"(?:\]\(|\\\)|[*_~`$|\\<\[!\]])+\Z")
+_ADDRESS_ENDED = re.compile(r"(?i:://|www\.|mailto:)(?:(?!://|www\.|mailto:)\S)*\s")
+_LOOSE_END = re.compile(rf"(?:\]\(|\\\)|[*_~`$|\\<\[!\]]|{_ANY_TAG})+\Z")
 _MARKS = re.compile(r"\*\*|`")
 
 
@@ -45,7 +68,7 @@ def as_plain(text: str) -> str:
     """`text` as it is shown until it is rendered: less the delimiters at its end, whose meaning the next character
     decides, and less those that are never meant as themselves.
     """
-    return _MARKS.sub("", _LOOSE_END.sub("", text))
+    return _MARKS.sub("", _LOOSE_END.sub("", _HALF_TAG.sub("", text)))
 
 
 def begins_fence(line: str) -> bool:
@@ -54,11 +77,13 @@ def begins_fence(line: str) -> bool:
 
 def is_told(line: str) -> bool:
     """Whether an unfinished `line` has begun to say something: it is no mere marker that may yet mean another thing."""
-    return not begins_fence(line) and not _UNTOLD.match(line) and bool(_FIRST_WORD.match(line))
+    if begins_fence(line) or _UNTOLD.match(line) or _ONLY_HALF_TAG.match(line):
+        return False
+    return bool(_FIRST_WORD.match(line))
 
 
 def stops(line: str, after: int) -> Iterator[int]:
-    """Up to where an unfinished `line` may be rendered, beyond `after`: behind its first word, behind delimiters.
+    """Up to where an unfinished `line` may be rendered, beyond `after`: behind its first word, delimiters, an address.
 
     What follows such a place is plain text, so nothing between two of them changes how the line looks.
     """
@@ -69,14 +94,22 @@ def stops(line: str, after: int) -> Iterator[int]:
         assert first is not None, "the line is told"
         yield first.end()
         after = first.end()
+    ends = [match.end() for match in _ADDRESS_ENDED.finditer(line, line.rfind(" ", 0, after) + 1)]
+    yield from sorted({end for end in (*ends, *_behind_delimiters(line, after)) if end > after})
+
+
+def _behind_delimiters(line: str, after: int) -> Iterator[int]:
     for match in _RUN.finditer(line, max(0, after - 1)):
+        if line[match.end() - 1] == "<" and (
+            TAG.match(line, match.end() - 1) or _HALF_TAG.match(line, match.end() - 1)
+        ):
+            continue  # nobody sees a tag; behind it is a place again
         end = match.end() if line[match.end()].isspace() else match.end() + 1
         if line[end - 1] == "|":  # what follows is in the next cell, which is there once it has a word
             end += 2
             if end > len(line) or line[end - 1].isspace():
                 continue
-        if end > after:
-            yield end
+        yield end
 
 
 def with_table(region: str) -> str:
@@ -92,7 +125,9 @@ def with_table(region: str) -> str:
 
 def ended(text: str) -> Ended:
     """A paragraph's text as it can end here: what to show of it, and what closes it."""
-    open_marks: list[tuple[str, int]] = []  # delimiters of emphasis, and where they stand
+    open_marks: list[tuple[str, int]] = []  # what closes emphasis and tags, and where it was opened
+    if len(text) > MAX_ENDED_CHARS:
+        return Ended(text, "")
     brackets: list[tuple[str, int]] = []
     position = 0
     while match := _SPECIAL.search(text, position):
@@ -119,6 +154,14 @@ def ended(text: str) -> Ended:
         elif mark == "<":
             if _ADDRESS.match(text, begin):
                 return _closed(text[:begin], "", open_marks, hides=True)
+            if tag := TAG.match(text, begin):
+                position = tag.end()
+                if tag["name"] and not _take_tag(tag, open_marks, is_last=not text[position:].strip()):
+                    return _closed(text[:begin], "", open_marks)
+        elif mark[0] in "hHmMwW":
+            reach = ADDRESS.match(text, begin)
+            assert reach is not None, "it begins like one"
+            position = begin + len(reach[0].rstrip(CLOSING))
         elif mark == "]":
             if not brackets:
                 continue
@@ -138,6 +181,20 @@ def ended(text: str) -> Ended:
         text = text[:at] + text[at + 1 :]
         open_marks = [(mark, where - (where > at)) for mark, where in open_marks]
     return _closed(text, "", open_marks)
+
+
+def _take_tag(tag: re.Match[str], open_marks: list[tuple[str, int]], *, is_last: bool) -> bool:
+    """Count a tag; False: it opens, and there is nothing in it yet."""
+    closer = f"</{tag['name']}>"
+    if tag["slash"]:
+        found = next((i for i in reversed(range(len(open_marks))) if open_marks[i][0] == closer), None)
+        if found is not None:
+            del open_marks[found:]
+    elif is_last:
+        return False
+    elif all(mark != closer for mark, _at in open_marks):
+        open_marks.append((closer, tag.end()))
+    return True
 
 
 def _take_run(text: str, begin: int, end: int, open_marks: list[tuple[str, int]]) -> int | None:

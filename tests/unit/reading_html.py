@@ -10,8 +10,10 @@ LINK = {"href", "rel", "target", "class", "title", "id"}
 ATTRIBUTES: dict[str, set[str]] = {
     "a": LINK,
     "button": {"type", "class", "data-act"},
-    "div": {"class", "id", "tabindex"},
-    "ol": {"start"},
+    "code": {"dir"},
+    "details": {"open", "dir"},
+    "div": {"class", "id", "tabindex", "dir"},
+    "ol": {"start", "dir"},
     "math": {"display"},
     "annotation": {"encoding"},
     "mo": set("stretchy fence accent separator movablelimits minsize maxsize lspace rspace form mathvariant".split()),
@@ -24,12 +26,10 @@ ATTRIBUTES: dict[str, set[str]] = {
     "menclose": {"notation"},
     "mover": {"accent"},
     "munder": {"accentunder"},
-    **{tag: {"class"} for tag in "code figure li p span sup td th".split()},
+    **{tag: {"class", "dir"} for tag in "figure li p span sup td th".split()},
+    **{tag: {"dir"} for tag in "blockquote h3 h4 h5 h6 summary table ul".split()},
     **{tag: {"mathvariant"} for tag in "mi mn mtext".split()},
-    **{
-        tag: set()
-        for tag in "b blockquote br em figcaption h3 h4 h5 h6 hr pre s strong table tbody thead tr ul".split()
-    },
+    **{tag: set() for tag in "b br em figcaption hr kbd mark pre s strong sub tbody thead tr u".split()},
     **{
         tag: set()
         for tag in "semantics mrow mphantom mtr munderover msqrt mroot msub msup msubsup mmultiscripts".split()
@@ -83,6 +83,7 @@ def assert_safe(html: str) -> Elements:
         assert tag in ATTRIBUTES, tag
         assert attributes.keys() <= ATTRIBUTES[tag], (tag, attributes)
         assert attributes.get("tabindex", "0") == "0"
+        assert attributes.get("dir", "auto") in ("auto", "ltr", "rtl")
         if "id" in attributes:
             assert re.fullmatch(r"(fn|fnref)-[\w.-]+", attributes["id"] or "")
         if tag == "a" and (attributes["href"] or "").startswith("#"):

@@ -99,7 +99,7 @@ def test_link_definition_serves_later_blocks_and_is_shown() -> None:
 def test_code_block_names_its_language_and_keeps_its_text() -> None:
     code = 'def f(x):\n\n    return "<b>" + x  # \t é\n'
     html = render(f"```python title=x\n{code}```")
-    assert html.startswith('<figure class="code"><figcaption><span>python</span>')
+    assert html.startswith('<figure class="code" dir="ltr"><figcaption><span>python</span>')
     shown = re.search(r"<code>(.*)</code>", html, re.DOTALL)
     assert shown
     assert unescape(re.sub("<[^>]+>", "", shown[1])) == code
@@ -134,8 +134,10 @@ def test_task_lists_show_boxes() -> None:
 
 def test_a_formula_is_drawn_or_shows_its_source() -> None:
     assert "<math><semantics><mrow><msup><mi>x</mi><mn>2</mn></msup></mrow>" in render("$x^2$")
-    assert '<p class="math wide"><math display="block">' in render("\\[\na\n\\]")
-    assert render("$x + \\nonsense$") == '<p><span class="math">$x + \\nonsense$</span></p>\n'
+    assert '<p class="math wide" dir="ltr"><math display="block">' in render("\\[\na\n\\]")
+    said = 'This formula could not be displayed: <code dir="ltr">'
+    assert render("$x + \\nonsense$") == f'<p><span class="math">{said}$x + \\nonsense$</code></span></p>\n'
+    assert render("\\[\n\\nonsense\n\\]") == f'<p class="math">{said}\\[\n\\nonsense\n\\]</code></p>\n'
 
 
 def test_footnotes_lead_there_and_back() -> None:
@@ -162,7 +164,7 @@ def test_a_set_of_characters_stays_readable() -> None:
 def test_long_code_can_be_folded_and_short_code_not() -> None:
     assert 'class="code"' in render("```py\n" + "x\n" * 30 + "```")
     long = render("```py\n" + "x\n" * 31 + "```")
-    assert '<figure class="code long">' in long
+    assert '<figure class="code long" dir="ltr">' in long
     assert ">Show all 31 lines</button>" in long
 
 
