@@ -1,19 +1,29 @@
 """Code of an answer -> coloured HTML, by classes alone (the page's policy allows no inline style).
 
 Knows nothing of Markdown. A language that is not listed, code that is too long, or a lexer that does not give back
-exactly the text it was given: all show plain. Some lexers are slow on hostile text, hence the list and the cap.
+exactly the text it was given: all show plain.
+
+A lexer's patterns look ahead, some of them to the end of the line, over all blank space or over any number of words, and
+cost the square of that on hostile text. So the list holds lexers that were measured, code with a very long line or a
+very large gap shows plain, as does long code, and the patterns that read on over any number of words, which find the
+names of methods, are taken out of their lexers.
 """
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from html import escape
+from typing import Any
 
 from pygments.lexer import Lexer
-from pygments.lexers import get_lexer_by_name
+from pygments.lexers import find_lexer_class_by_name
 from pygments.token import Comment, Generic, Keyword, Literal, Name, Number, Operator, String, Token
 
-MAX_COLOURED_CHARS = 20_000
+MAX_COLOURED_CHARS = 10_000
+MAX_LINE_CHARS = 500
+_GAP = re.compile(r"(?<!\s)\s{100}")
+_ANY_WORDS = r"\s+)+?)"  # in a pattern: it reads over words as long as there are some
 MAX_LABEL_CHARS = 40
 
 LANGUAGES = frozenset(
@@ -42,7 +52,7 @@ _CLASSES = (
 def coloured(code: str, language: str) -> str:
     """`code` as HTML: escaped, and coloured when `language` is known; the text is never changed."""
     lexer = _lexer(ALIASES.get(language.lower(), language.lower()))
-    if lexer is None or len(code) > MAX_COLOURED_CHARS:
+    if lexer is None or is_dear(code):
         return escape(code, quote=False)
     pieces = [(_class_of(kind), text) for kind, text in lexer.get_tokens(code)]
     if "".join(text for _, text in pieces) != code:
@@ -54,11 +64,29 @@ def coloured(code: str, language: str) -> str:
     return "".join(html)
 
 
+def is_dear(code: str) -> bool:
+    """Whether a lexer could take long over `code`."""
+    if len(code) > MAX_COLOURED_CHARS:
+        return True
+    return max(map(len, code.split("\n"))) > MAX_LINE_CHARS or _GAP.search(code) is not None
+
+
 @lru_cache(maxsize=128)
 def _lexer(language: str) -> Lexer | None:
     if language not in LANGUAGES:
         return None
-    return get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    known = find_lexer_class_by_name(language)
+    tokens = getattr(known, "tokens", None)
+    if _ANY_WORDS in str(tokens):
+        known = type(known.__name__, (known,), {"tokens": _without_dear(tokens)})
+    return known(stripnl=False, ensurenl=False)
+
+
+def _without_dear(tokens: Any) -> Any:
+    """A lexer's rules without those that read over any number of words; `tokens` nests dicts, lists and rules."""
+    if isinstance(tokens, dict):
+        return {name: _without_dear(rules) for name, rules in tokens.items()}
+    return [rule for rule in tokens if not (isinstance(rule, tuple) and _ANY_WORDS in str(rule[0]))]
 
 
 @lru_cache(maxsize=1024)

@@ -8,8 +8,6 @@ a block, see `folds`. Called by `dialect`.
 
 from __future__ import annotations
 
-import re
-
 from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token

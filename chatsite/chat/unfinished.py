@@ -1,7 +1,7 @@
 """How the unfinished end of an answer is shown: as if it ended here, without loose delimiters.
 
 Owns what is guessed for display alone: emphasis, code and tags that are open are closed, the beginning of a link shows
-its words, an image or a written address stays hidden until it is whole, half a tag too, a table's first line is a table.
+its words, an image or a written address stays hidden until it is whole, half a tag too, a table's first line is one.
 Nothing here decides what a finished block is; that is parsed from the text as it stands. What a tag and a bare address
 look like is said here, since both are recognised while they grow. Pure functions of the text. Called by `dialect`,
 `bare_links`, `tags` and `markdown`.
@@ -24,6 +24,7 @@ _NAMES = "sub sup kbd mark u b strong i em s del".split()
 TAG = re.compile(rf"<(?:br ?/?|(?P<slash>/)?(?P<name>{'|'.join(_NAMES)}))>", re.IGNORECASE)
 _ANY_TAG = rf"(?i:<br ?/?>|</?(?:{'|'.join(_NAMES)}|details|summary)>)"
 _TAGS = ["<br/>", "<br />", *(f"<{slash}{name}>" for name in (*_NAMES, "details", "summary") for slash in ("", "/"))]
+_WHOLE_TAG = re.compile(_ANY_TAG)
 _HALVES = sorted({tag[:end] for tag in _TAGS for end in range(1, len(tag))}, key=len, reverse=True)
 _HALF_TAG = re.compile(rf"(?:{'|'.join(map(re.escape, _HALVES))})\Z", re.IGNORECASE)
 
@@ -50,7 +51,7 @@ _FIRST_WORD = re.compile(rf"{_LED_IN}(?:{_ANY_TAG}|[{_MARKERS}])*+[^{_MARKERS}\n
 _ONLY_HALF_TAG = re.compile(rf"{_LED_IN}{_HALF_TAG.pattern}", re.IGNORECASE)
 _DELIMITERS = r"\]\(|(?<=<http)s?:|(?<=<mailto):|[*_~`$\])|\\<>\[!]"
 _RUN = re.compile(rf"(?>{_DELIMITERS})++(?=[^*_~`$\])|\\<>\[!])")  # never a part of one
-_ADDRESS_ENDED = re.compile(r"(?i:://|www\.|mailto:)(?:(?!://|www\.|mailto:)\S)*\s")
+_ADDRESS_ENDED = re.compile(r"(?i:://|www\.|mailto:)(?:(?!://|www\.|mailto:)\S)*\s[^\s*_~`$\])|\\<>\[!]")
 _LOOSE_END = re.compile(rf"(?:\]\(|\\\)|[*_~`$|\\<\[!\]]|{_ANY_TAG})+\Z")
 _MARKS = re.compile(r"\*\*|`")
 
@@ -100,9 +101,7 @@ def stops(line: str, after: int) -> Iterator[int]:
 
 def _behind_delimiters(line: str, after: int) -> Iterator[int]:
     for match in _RUN.finditer(line, max(0, after - 1)):
-        if line[match.end() - 1] == "<" and (
-            TAG.match(line, match.end() - 1) or _HALF_TAG.match(line, match.end() - 1)
-        ):
+        if line[match.end() - 1] == "<" and _is_tag(line, match.end() - 1):
             continue  # nobody sees a tag; behind it is a place again
         end = match.end() if line[match.end()].isspace() else match.end() + 1
         if line[end - 1] == "|":  # what follows is in the next cell, which is there once it has a word
@@ -110,6 +109,11 @@ def _behind_delimiters(line: str, after: int) -> Iterator[int]:
             if end > len(line) or line[end - 1].isspace():
                 continue
         yield end
+
+
+def _is_tag(line: str, begin: int) -> bool:
+    """Whether one stands there, or may when it is whole."""
+    return bool(_WHOLE_TAG.match(line, begin) or _HALF_TAG.match(line, begin))
 
 
 def with_table(region: str) -> str:

@@ -37,7 +37,7 @@ _PLACE = re.compile(r"(?:fn|fnref)-[\w.-]+")
 
 
 def _attribute(tag: str, name: str, value: str) -> str | None:
-    """The wall's word on links, ids and directions: none leads into the page or names a part of it, but a footnote's."""
+    """The wall's word on links and ids: none leads into the page or names a part of it, but a footnote's."""
     if name == "id":
         return value if _PLACE.fullmatch(value) else None
     if name == "href" and not SAFE_URL.match(value):
