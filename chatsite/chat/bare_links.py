@@ -19,9 +19,11 @@ from markdown_it.rules_inline import StateInline
 from chatsite.chat.unfinished import ADDRESS, ADDRESS_BEGIN, CLOSING, GROWTH
 
 MAX_CHARS = 2_000  # of an address
+MAX_HOST_CHARS = 260  # with its scheme
 
 _BEGINNING = re.compile(ADDRESS_BEGIN)
 _ESCAPE = re.compile(r"\\[_*~&#()\[\]]|&amp;")
+_HOST_END = re.compile(r"(?<![:/])/|[?#]")
 _WWW = re.compile(r"www\.[^./?#:]+\.[^./?#:]", re.IGNORECASE)
 
 _linkify = LinkifyIt(options={"fuzzy_link": False, "fuzzy_email": False})
@@ -63,6 +65,9 @@ def _address(stretch: str) -> str:
     """How much of `stretch` is an address; empty: nothing."""
     is_www = stretch[:4].lower() == "www."
     if is_www and not _WWW.match(stretch):
+        return ""
+    host_end = _HOST_END.search(stretch, 0, MAX_HOST_CHARS)
+    if host_end is None and len(stretch) > MAX_HOST_CHARS:
         return ""
     prefix = "http://" if is_www else ""
     found = _linkify.match_at_start(prefix + stretch)

@@ -2,8 +2,8 @@
 
 Lines alone tell where one begins and ends: a line that begins with `<details>`, the line that ends with its
 `</details>`; fenced code is passed over. `Depth` reads them one by one and serves both `markdown`, which waits for the
-end of the block, and the rule, so that the two always agree. One that has no end within `MAX_CHARS` is no block: its
-tags are text, and what it holds is shown as ever. The rule is added to a parser; attributes are not taken.
+end of the block, and the rule, so that the two always agree. One that has no end within `MAX_CHARS` is no block, nor is
+what is open in it then: the tags are text, and what they hold is shown as ever. The rule is added to a parser; attributes are not taken.
 Called by `dialect` and `markdown`.
 """
 
@@ -109,12 +109,14 @@ def _found_pairs(source: str, *, may_be_open: bool) -> dict[int, int]:
         if opened:
             open_at.append((number, num_chars))
         num_chars += len(line) + 1
+        if open_at and num_chars - open_at[0][1] > MAX_CHARS:  # the outermost is none, so nobody knows what closes what
+            open_at.clear()
+            depth.now = 0
+            continue
         for _each in range(closed):
-            begun, before = open_at.pop()
-            if num_chars - before <= MAX_CHARS:
-                pairs[begun] = number
+            pairs[open_at.pop()[0]] = number
     if may_be_open:
-        pairs |= {begun: -1 for begun, before in open_at if num_chars - before <= MAX_CHARS}
+        pairs |= {begun: -1 for begun, _before in open_at}
     return pairs
 
 

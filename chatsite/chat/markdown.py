@@ -6,8 +6,8 @@ its own lines (and the link targets defined in earlier blocks). Decisions depend
 the text was cut into pieces, and `blocks` is one feed of the same class: for every split the blocks of a stream are
 those of the whole text.
 
-Only the unfinished tail is parsed again, and only when a line could have begun a block; a long tail waits until it has
-grown by a quarter, so that the cost stays linear. Inside an open code fence nothing is parsed at all, nor in a
+Only the unfinished tail is parsed again, and only when a line could have begun a block; one that was parsed often waits
+until it has grown by a part, so that the cost stays linear. Inside an open code fence nothing is parsed at all, nor in a
 `<details>` before its end, which has to come within a bound.
 
 The tail has a view of its own (`view`): rendered up to the last place where plain text follows, then that text. It too
@@ -30,7 +30,7 @@ from chatsite.chat.dialect import Known, Start, html_blocks, starts, unfinished_
 from chatsite.chat.renderer import GROWTH_HTML
 from chatsite.chat.unfinished import as_plain, begins_fence, is_told, stops
 
-EAGER_CHARS = 2_000  # a tail up to this is parsed at every line that could begin a block (well under 1 ms)
+NUM_PARSES = 6  # as often is each character of a tail parsed to see whether a line has begun a block, and once more
 EAGER_VIEW_CHARS = 600  # a tail up to this is rendered wherever its look may change (1 ms or two)
 VIEW_SHARE = 12  # a longer one when it has grown by one such part of what it has more
 
@@ -81,7 +81,7 @@ class BlockStream:
         self._open = Start(0, "")  # the block that the region begins with
         self._fence_end: re.Pattern[str] | None = None  # what closes it, while it is an open code fence
         self._depth = folds.Depth()  # while it is a `<details>`
-        self._parse_at_chars = 0  # do not parse a shorter region again
+        self._parsed_chars = 0  # of the region, each as often as it was parsed
         self._stop = 0  # so many characters of the region does the view render
         self._rendered: tuple[int, str, bool] | None = (
             None  # the view's HTML: of how many characters; hides it the rest
@@ -168,7 +168,7 @@ class BlockStream:
             return [] if self._open.kind in _OUTLAST_BLANKS else self._cut(after_blank=True)
         may_begin = self._may_begin(line)
         self._add(line)
-        if not may_begin or self._num_chars < self._parse_at_chars:
+        if not may_begin or self._parsed_chars > NUM_PARSES * self._num_chars:
             return []
         return self._cut()
 
@@ -208,13 +208,12 @@ class BlockStream:
     def _cut(self, *, after_blank: bool = False) -> list[str]:
         """Parse the region; render all blocks but the last, and that too when no line could go on with it."""
         found = starts("".join(self._lines))
+        self._parsed_chars += self._num_chars
         fresh: list[str] = []
         if len(found) > 1:
             cut = found[-1].line
             fresh = html_blocks("".join(self._lines[:cut]), self._known)
             self._restart(self._lines[cut:])
-        elif self._num_chars > EAGER_CHARS:
-            self._parse_at_chars = self._num_chars + self._num_chars // 4
         self._open = found[-1]
         if self._open.kind == "fence":
             fence = self._open.fence
@@ -237,7 +236,7 @@ class BlockStream:
     def _restart(self, lines: list[str]) -> None:
         self._lines = lines
         self._num_chars = sum(map(len, lines))
-        self._open, self._fence_end, self._parse_at_chars = Start(0, ""), None, 0
+        self._open, self._fence_end, self._parsed_chars = Start(0, ""), None, 0
         self._stop, self._rendered = self._num_chars, None
 
     def _add(self, line: str) -> None:

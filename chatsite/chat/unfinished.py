@@ -18,6 +18,7 @@ from chatsite.chat import cjk
 GROWTH = "\ufdd0"  # a noncharacter, where text that follows will be added; it is taken out of the text beforehand
 MAX_EMPHASIS_CHARS = 400  # an asterisk that long ago was meant as one
 MAX_LINK_CHARS = 300
+MAX_OPEN_MARKS = 64  # that are looked through for the one that is closed
 MAX_ENDED_CHARS = 8_000  # of a paragraph; a longer one is shown as it stands until it is whole
 
 _NAMES = "sub sup kbd mark u b strong i em s del".split()
@@ -48,9 +49,8 @@ _FENCE = re.compile(rf"[ \t>]*(?:{_ITEM})*(?:`{{3}}|~{{3}})")
 _UNTOLD = re.compile(rf"[ \t>]*(?:{_ITEM})*(?:\d{{1,9}}[.)]?|\[[ xX]?\]?)[ \t]*\Z")
 _LED_IN = rf"(?:[ \t>]|{_ITEM})*+(?:\[[ xX]\][ \t])?+"
 _FIRST_WORD = re.compile(rf"{_LED_IN}(?:{_ANY_TAG}|[{_MARKERS}])*+[^{_MARKERS}\n]")
-_ONLY_HALF_TAG = re.compile(rf"{_LED_IN}{_HALF_TAG.pattern}", re.IGNORECASE)
 _DELIMITERS = r"\]\(|(?<=<http)s?:|(?<=<mailto):|[*_~`$\])|\\<>\[!]"
-_RUN = re.compile(rf"(?>{_DELIMITERS})++(?=[^*_~`$\])|\\<>\[!])")  # never a part of one
+_RUN = re.compile(rf"(?<![*_~`$\])|\\<>\[!])(?>{_DELIMITERS})++(?=[^*_~`$\])|\\<>\[!])")  # never a part of one
 _ADDRESS_ENDED = re.compile(r"(?i:://|www\.|mailto:)(?:(?!://|www\.|mailto:)\S)*\s[^\s*_~`$\])|\\<>\[!]")
 _LOOSE_END = re.compile(rf"(?:\]\(|\\\)|[*_~`$|\\<\[!\]]|{_ANY_TAG})+\Z")
 _MARKS = re.compile(r"\*\*|`")
@@ -78,9 +78,10 @@ def begins_fence(line: str) -> bool:
 
 def is_told(line: str) -> bool:
     """Whether an unfinished `line` has begun to say something: it is no mere marker that may yet mean another thing."""
-    if begins_fence(line) or _UNTOLD.match(line) or _ONLY_HALF_TAG.match(line):
+    if begins_fence(line) or _UNTOLD.match(line):
         return False
-    return bool(_FIRST_WORD.match(line))
+    word = _FIRST_WORD.match(line)
+    return word is not None and not (line[word.end() - 2 : word.end() - 1] == "<" and _is_tag(line, word.end() - 2))
 
 
 def stops(line: str, after: int) -> Iterator[int]:
@@ -207,7 +208,8 @@ def _take_run(text: str, begin: int, end: int, open_marks: list[tuple[str, int]]
     before, after = text[begin - 1 : begin], text[end : end + 1]
     closes = bool(before) and not before.isspace() and (char != "_" or not after.isalnum())
     while closes and count:
-        found = next((i for i in reversed(range(len(open_marks))) if open_marks[i][0] in (char, char * 2)), None)
+        nearest = range(len(open_marks) - 1, max(-1, len(open_marks) - 1 - MAX_OPEN_MARKS), -1)
+        found = next((i for i in nearest if open_marks[i][0] in (char, char * 2)), None)
         if found is None or len(open_marks[found][0]) > count:
             break
         count -= len(open_marks[found][0])
