@@ -91,9 +91,9 @@ class _Reaction:
         elif kind == "space":
             self.pieces.append(" ")
         elif kind == "state":
-            self.pieces.append(rf"\,\mathrm{{{word}}}")
+            self.pieces.append(rf"\,\text{{{word}}}")
         elif kind in ("element", "letter"):
-            self.pieces.append(rf"\mathrm{{{word}}}")
+            self.pieces.append(_upright(word))
             self.follows = "element"
         elif kind == "number":
             self.pieces.append(f"_{{{word}}}" if before else rf"{word}\,")
@@ -134,7 +134,7 @@ class _Reaction:
     def _say_script(self, mark: str, words: str, before: str) -> None:
         base = "" if before else "{}"  # an isotope's numbers stand before their element
         shown = words.replace("*", r"\ast ").replace(".", r"\bullet ")
-        self.pieces.append(rf"{base}{mark}{{\mathrm{{{shown}}}}}" if shown.isalpha() else f"{base}{mark}{{{shown}}}")
+        self.pieces.append(f"{base}{mark}{{{_upright(shown) if shown.isalpha() else shown}}}")
         self.follows = "index"
 
     def _say_bond(self, word: str, before: str, match: re.Match[str]) -> bool:
@@ -157,6 +157,10 @@ class _Reaction:
             self.follows = "index"
         else:
             self.pieces.append("+")
+
+
+def _upright(word: str) -> str:
+    return rf"\mathrm{{{word}}}" if len(word) == 1 else rf"\text{{{word}}}"  # which keeps letters together
 
 
 def _told(words: str) -> str | None:

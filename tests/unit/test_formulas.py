@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chatsite.chat.markdown import BlockStream, render
 from chatsite.chat.mathml import ATTRIBUTES, MAX_CHARS, mathml
+from tests.unit.reading_html import Elements
 
 
 @pytest.mark.parametrize(
@@ -151,3 +153,67 @@ def test_any_formula_is_well_formed_and_of_known_elements(body: str, opener: str
     for element in ElementTree.fromstring(drawn).iter():
         if element.tag not in ("math", "semantics", "annotation"):
             assert element.attrib.keys() <= ATTRIBUTES[element.tag].keys()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        r"$\left\{ x \right.$",
+        r"$\ce{2H2 + O2 -> 2H2O}$",
+        r"$\ce{SO4^2-} + \ce{Fe^{3+}}$",
+        r"\(\ce{CaCO3(s) <=>[\Delta] CaO(s) + CO2(g) ^}\)",
+        r"$\text{a\_b}$",
+        r"$\text{50\% \& \#1 \{x\}}$",
+        "\\begin{align}\na &= b \\\\\nc &= d\n\\end{align}",
+        *(
+            f"\\begin{{{name}}}\na \\\\\n- b\n\\end{{{name}}}"
+            for name in "align* equation gather cases dcases matrix pmatrix bmatrix split multline eqnarray".split()
+        ),
+        "\\begin{alignat}{2}\na &= b\n\\end{alignat}",
+        "\\begin{array}{cc}\na & b\n\\end{array}",
+    ],
+)
+def test_formulas_are_found_in_text_and_drawn(source: str) -> None:
+    html = render(f"{source}\n")
+    assert Elements(html).annotations == [source]
+    in_line = source.replace("\n", " ")
+    assert Elements(render(f"Before {in_line} after\n")).annotations == [in_line]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (r"\text{a\_b}", ["a_b"]),
+        (r"\text{\{x\} \$5 \% \& \#}", ["{x}\u00a0$5\u00a0%\u00a0&\u00a0#"]),
+        (r"\ce{H2O}", ["H", "2", "O"]),
+        (r"\ce{NH4+}", ["N", "H", "4", "+"]),
+        (r"\ce{^{14}_{6}C}", ["14", "6", "C"]),
+        (r"\ce{2H2 + O2 -> 2H2O}", ["2", "H", "2", "+", "O", "2", "→", "2", "H", "2", "O"]),
+        (r"\ce{CuSO4*5H2O}", ["Cu", "S", "O", "4", "·", "5", "H", "2", "O"]),
+        (r"\ce{A ->[heat] B v}", ["A", "→", "heat", "B", "↓"]),
+    ],
+)
+def test_reactions_and_signs_in_words_say_what_they_mean(body: str, words: list[str]) -> None:
+    drawn = mathml(f"${body}$")
+    assert drawn is not None
+    row = ElementTree.fromstring(drawn)[0]
+    found = [element.text for element in row[0].iter() if element.text and element.text.strip()]
+    assert sorted(found) == sorted(words)
+
+
+@pytest.mark.parametrize("source", [r"$x + \nonsense$", r"\(\ce{漢}\)", r"$\ce{H2}O\href{javascript:alert(1)}{x}$"])
+def test_what_cannot_be_drawn_says_so_in_its_line(source: str) -> None:
+    html = render(f"so {source} there")
+    assert f"so This formula could not be displayed: {source} there" in Elements(html).text
+    assert "<math" not in html
+
+
+def test_a_growing_formula_says_nothing_of_the_kind() -> None:
+    stream = BlockStream()
+    stream.feed("\\begin{align}\na &= \\nonsense\n")
+    assert "could not" not in stream.view().whole
+    assert "could not" in render("\\begin{align}\na &= \\nonsense\n\\end{align}\n")
+
+
+def test_amounts_of_money_with_braces_are_none() -> None:
+    assert "<math" not in render("It costs $5 {net} or $10 \\{gross\\}.")

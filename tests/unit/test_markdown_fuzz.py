@@ -22,6 +22,18 @@ URLS = (
     "https://x.org|http://x|javascript:alert(1)|JaVaScRiPt&colon;alert(1)|data:text/html,<script>|vbscript:x|//x.org|"
     "/logout|#fn-1|#composer|mailto:a@b.c|https://x.org/\"onload='x'|file:///etc/passwd|https://x?a=1&b=<c>"
 ).split("|")
+TAGS = (
+    "<br>|<br/>|<sub>|</sub>|<sup>|</sup>|<kbd>|</kbd>|<b>|</b>|<u>|</u>|<mark>|</mark>|<details>|</details>|<summary>|"
+    "</summary>|<details><summary>|</summary></details>|<BR />|<su|</|<details open>|<sub class=x>|<sub></sub>"
+).split("|")
+BARE = (
+    "https://x.org/a_b_c|(https://x.org/Foo_(bar))|见 https://x.org。|www.x.org|https://x.org/_a_*b*|http://[x|http://a@b.c|"
+    "https://x.org/\"onload='x'|https://x.org/<script>|mailto:a@b.c|HTTPS://X.ORG|https://|www.|https://x.org/\u202egpj"
+).split("|")
+FOREIGN = (
+    "注意：|（带括号）。|“引用”|「重要」|字|です|가(나)|ﾊﾝ｡|葛\U000e0100|。\ufe00|שלום|العربية|\u202e|\u202d|\u2066|\u2069|\u200f|"
+    "\u061c|١٢٣|(שלום)|abc עברית 3.11|\u202eabc\u202c"
+).split("|")
 WORDS = "word|two words|__init__|snake_case|$5|20~25°C|a*b*c|😀|👩‍💻|العربية|\u202e|\u2028|a|, |. |! |\\*|&copy;".split(
     "|"
 )
@@ -34,7 +46,16 @@ def inline(rng: random.Random, depth: int = 0) -> str:
     def mark() -> str:
         return rng.choice(["*", "**", "_", "__", "~~", "***", "`", "``"])
 
-    kind = rng.randrange(12)
+    kind = rng.randrange(16)
+    if kind == 12:
+        return rng.choice(TAGS) + inner() + rng.choice(TAGS)
+    if kind == 13:
+        return (
+            rng.choice(["", " ", "(", "**", "_", "「"]) + rng.choice(BARE) + rng.choice(["", " ", ")", "**", "。", "_"])
+        )
+    if kind >= 14:
+        m = rng.choice(["", "*", "**", "~~", "_", "***"])
+        return rng.choice(FOREIGN) + m + rng.choice(FOREIGN) + m + rng.choice([*FOREIGN, inner()])
     if kind < 4:
         return " ".join(rng.choice(WORDS) for _ in range(rng.randint(1, 4)))
     if kind == 4:
@@ -58,7 +79,22 @@ def inline(rng: random.Random, depth: int = 0) -> str:
 
 
 def block(rng: random.Random, depth: int = 0) -> str:
-    kind = rng.randrange(13)
+    kind = rng.randrange(15)
+    if kind == 13 and depth < 3:
+        opener = rng.choice(
+            ["<details>", "<details>\n", "<details><summary>x</summary>", "<details>\n<summary>", "- <details>"]
+        )
+        return (
+            opener
+            + rng.choice(["", inline(rng)])
+            + "\n\n"
+            + document(rng, depth + 1, 2)
+            + rng.choice(["</details>\n", ""])
+        )
+    if kind == 14:
+        name = rng.choice(["align", "align*", "cases", "equation", "pmatrix"])
+        body = "".join(rng.choice(FORMULAS) for _ in range(rng.randint(1, 8)))
+        return f"\\begin{{{name}}}\n{body}\n" + rng.choice([f"\\end{{{name}}}\n", "", "\\end{align}\n"])
     if kind < 3:
         return inline(rng) + "\n"
     if kind == 3:

@@ -24,6 +24,18 @@ DOCUMENTS = {
     "crlf": "# a\r\ntext\r\n\r\n- b\r\n- c\r\n\r\n```\r\nx\r\n```\r\rlast\r",
     "unicode": "Zwölf 👩‍💻 Boxkämpfer\u2028line\x0bform\x0c\n\n歪 **太** 字\n\n\u00a0\n\nend\x85\n",
     "html": "<div>\n\n**x**\n</div>\n<!-- c\n\nd -->\n<script>\nalert(1)\n\n</script>\n",
+    "cjk": "**注意：**这里很重要\n\n*这是斜体（带括号）。*这句子继续。请运行**`make up`**命令\n- ~~旧（的）~~新\n",
+    "links": "see https://x.org/a_b_c for (https://x.org/Foo_(bar))\n见 https://x.org。 **www.x.org**\n\n- https://x.org/_a\n",
+    "tags": "H<sub>2</sub>O <br>x\n\n| 1<br>2 | x<br/>y |\n|---|---|\n| <b>a</b> | <sub>b |\n",
+    "details": (
+        "a\n<details><summary>More *x*</summary>\n\nb **c**\n\n```\n</details>\n```\n- d\n\n</details>\nafter\n\n"
+        "<details>\n<summary>One</summary>\n<details>\ntwo\n</details>\n</details>\n<details>\n\nno end\n\n- x\n"
+    ),
+    "environments": (
+        "\\begin{align}\na &= b \\\\\n- c\n\\end{align}\n\nIn $\\left\\{ x \\right.$ text \\begin{cases} a \\end{cases}\n"
+        "$\\ce{2H2 + O2 -> 2H2O}$\n\\begin{align}\nopen\n\nplain"
+    ),
+    "both ways": "שלום `Python 3.11` עולם\n\n- אחת\n- two\n\n> العربية\n\n| א | b |\n|---|---|\n\n# \u202eאב\nabc \u2066x",
     "emptiness": "\n\n  \n\t\na\n\n\n\n\nb\n   \n",
 }
 
@@ -78,7 +90,16 @@ LINES = st.sampled_from(
         *("10) ten", "  in", "    code", "   - deep", "  ```", "```", "```py", "````", "~~~", "> q", ">", "> - ql"),
         *("> ```", "| a | b |", "|---|---|", "a | b", "- | -", "[r]: http://x.org", "'t", "end'", "[r]", "\\[", "\\]"),
         *("$$", "$$ x $$", "+ m", "<div>", "\tx", "- ```", "1. ```", "  x  ", "=", "--", "- - -", "[r]:"),
-        *("http://y.org", "- [ ] t", "\\[ x"),
+        *(
+            "http://y.org",
+            "- [ ] t",
+            "\\[ x",
+            "<details>",
+            "</details>",
+            "<details><summary>s</summary>",
+            "x</details>",
+        ),
+        *("  <details>", "- <details>", "\\begin{align}", "\\end{align}", "<sub>x", "**注：**字", "אב"),
     ]
 )
 TEXTS = st.tuples(st.lists(LINES, max_size=25), st.sampled_from(["\n", "\r\n", "\r"])).map(lambda t: t[1].join(t[0]))
