@@ -1,10 +1,10 @@
 """Addresses that stand in the text as they are: `https://…`, `http://…`, `mailto:…` and `www.…` become links.
 
-`linkify-it-py` knows what a host and a path may hold; this module decides where one may begin (not within a word, though
-right behind a CJK letter) and where text takes over again: before closing punctuation, before CJK punctuation, before
-the marks of Markdown. Never guesses: `README.md` and `example.com` are no links. The rule is one of a parser's inline
-rules, so nothing in code, links and formulas comes here, and no underscore of an address is emphasis. An address that
-still grows is text until it has ended. Called by `dialect`.
+`linkify-it-py` knows what a host and a path may hold; this module decides where one may begin (not within a word,
+though right behind a CJK letter) and where text takes over again: before closing punctuation, before CJK punctuation,
+before the marks of Markdown. Never guesses: `README.md` and `example.com` are no links. The rule is one of a parser's
+inline rules, so nothing in code, links and formulas comes here, and no underscore of an address is emphasis. An address
+that still grows is text until it has ended. Called by `dialect`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _address(stretch: str) -> str:
     found = _linkify.match_at_start(prefix + stretch)
     if found is None:
         return ""
-    return found.raw.removeprefix(prefix).rstrip(CLOSING)
+    return str(found.raw).removeprefix(prefix).rstrip(CLOSING)
 
 
 def _target(written: str) -> str:

@@ -1,10 +1,10 @@
 """Emphasis in Chinese, Japanese and Korean text, which is written without spaces between words.
 
-CommonMark decides by spaces and punctuation whether `**` opens or closes; beside CJK it therefore leaves `**注意：**这里`
-as it stands. The public amendment for CJK (tats-u's specification) is followed here: beside a CJK character a run of
-delimiters may open and close as beside a letter. Where no CJK character is a neighbour, the parser's own word counts, so
-other text is untouched. The rule belongs to one parser (`InlineParser` is given to ours); the library's classes stay as
-they are. Also tells `bare_links` where CJK text ends an address.
+CommonMark decides by spaces and punctuation whether `**` opens or closes, and so it leaves `**注意：**这里` as it
+stands. The public amendment for CJK (tats-u's specification) is followed here: beside a CJK character a run of
+delimiters may open and close as beside a letter. Where no CJK character is a neighbour, the parser's own word counts,
+so other text is untouched. The rule belongs to one parser (`InlineParser` is given to ours); the library's classes stay
+as they are. Also tells `bare_links` where CJK text ends an address.
 """
 
 from __future__ import annotations

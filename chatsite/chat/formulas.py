@@ -3,8 +3,8 @@
 Knows only the parser's own rules, never raw text with regular expressions ahead of it: code stays code. `$` is a
 formula by Pandoc's rule (no space inside the delimiters, no digit after the closing one) and never an amount of money.
 An environment such as `\\begin{align}` is a formula by itself, with no delimiters around it.
-Two rules are added to a parser: one for `$…$`, `$$…$$`, `\\(…\\)`, `\\[…\\]` and environments within a line of text, one
-for a display formula that starts a line, whose lines could otherwise be taken for lists and headings.
+Two rules are added to a parser: one for `$…$`, `$$…$$`, `\\(…\\)`, `\\[…\\]` and environments within a line of text,
+one for a display formula that starts a line, whose lines could otherwise be taken for lists and headings.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Knows nothing of Markdown. A language that is not listed, code that is too long, or a lexer that does not give back
 exactly the text it was given: all show plain.
 
-A lexer's patterns look ahead, some of them to the end of the line, over all blank space or over any number of words, and
-cost the square of that on hostile text. So the list holds lexers that were measured, code with a very long line or a
-very large gap shows plain, as does long code, and the patterns that read on over any number of words, which find the
+A lexer's patterns look ahead, some of them to the end of the line, over all blank space or over any number of words,
+and cost the square of that on hostile text. So the list holds lexers that were measured, code with a very long line or
+a very large gap shows plain, as does long code, and the patterns that read on over any number of words, which find the
 names of methods, are taken out of their lexers.
 """
 

@@ -7,8 +7,8 @@ the text was cut into pieces, and `blocks` is one feed of the same class: for ev
 those of the whole text.
 
 Only the unfinished tail is parsed again, and only when a line could have begun a block; one that was parsed often waits
-until it has grown by a part, so that the cost stays linear. Inside an open code fence nothing is parsed at all, nor in a
-`<details>` before its end, which has to come within a bound.
+until it has grown by a part, so that the cost stays linear. Inside an open code fence nothing is parsed at all, nor in
+a `<details>` before its end, which has to come within a bound.
 
 The tail has a view of its own (`view`): rendered up to the last place where plain text follows, then that text. It too
 depends on the text alone, so a page that is loaded in mid-answer shows what a stream shows there. It is rendered when

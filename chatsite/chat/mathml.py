@@ -1,10 +1,10 @@
 """LaTeX of one formula -> MathML that a browser draws without a script, or nothing when it cannot be told for sure.
 
-Owns the conversion's bounds and what of its output is let through: known elements, with attributes of known shapes.
-The converting library knows neither hostile input nor limits (its own output is not even escaped), so its tree is
-written out here. What it lacks is spelled in what it has: reactions (`chemistry`), signs within words. Definitions of macros, links and styles are refused: they can grow without bound or lead away. What is
-refused shows its source. The source goes along as an annotation, so that copying gives it back.
-Called by `dialect` on any thread.
+Owns the conversion's bounds and what of its output is let through: known elements, with attributes of known shapes. The
+converting library knows neither hostile input nor limits (its own output is not even escaped), so its tree is written
+out here. What it lacks is spelled in what it has: reactions (`chemistry`), signs within words. Definitions of macros,
+links and styles are refused: they can grow without bound or lead away. What is refused shows its source. The source
+goes along as an annotation, so that copying gives it back. Called by `dialect` on any thread.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tokens of an answer -> HTML, by the library's renderer where that will do: code, images, links, formulas, tables differ.
+"""Tokens of an answer -> HTML, by the library's renderer where that will do: code, images, links and formulas differ.
 
 An image becomes a link that names its host, so that nothing is loaded before a person decides: the page's policy allows
 images of this site alone. Knows how a block looks that still grows: `GROWTH_HTML` stands where text will be added.

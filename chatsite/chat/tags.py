@@ -1,4 +1,4 @@
-"""The few HTML tags that models write within a line and mean: `<br>`, `<sub>`, `<kbd>` and their like, without attributes.
+"""The few HTML tags that models write within a line and mean: `<br>`, `<sub>`, `<kbd>` and their like, as they are.
 
 An opening tag counts when its closing one follows within the same text, the same emphasis and the same link; otherwise
 both are what they look like, text. So what comes out is balanced, whatever comes in, and half an answer too. All other

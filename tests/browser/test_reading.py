@@ -14,6 +14,8 @@ import pytest
 from playwright.sync_api import Browser, Dialog, Page
 
 from chatsite.chat import quoting
+from chatsite.chat.markdown import blocks, scope_of
+from chatsite.chat.text import clean
 from tests.browser import put
 from tests.browser.steps import settled, sign_up, until
 from tests.fleet import Fleet
@@ -27,6 +29,16 @@ window.seen = [];
 document.addEventListener("securitypolicyviolation", (e) => window.seen.push(`${e.violatedDirective} ${e.blockedURI}`));
 for (const name of ["alert", "confirm", "prompt"]) window[name] = () => window.seen.push(name);
 """
+DIFFERING = """(answers) => {
+  const place = document.createElement("div");
+  return answers.flatMap((blocks, index) => {
+    place.replaceChildren(document.createElement("i"));
+    for (const html of blocks) place.lastChild.insertAdjacentHTML("beforebegin", html);
+    place.lastChild.remove();
+    const shown = document.querySelectorAll("article.bot .body")[index];
+    return place.innerHTML === shown.innerHTML ? [] : [index];
+  });
+}"""
 FORMULAS = (
     r"$\text{</annotation></math><img src=x onerror=alert(1)>}$ \(\href{javascript:alert(1)}{x}\)",
     "$$\n\\text{<style>*{display:none}</style><script>alert(1)</script>}\n$$",
@@ -55,29 +67,45 @@ PROSE = "\n\n".join(
 )
 
 
-def told(site: Fleet, page: Page, answers: Sequence[str]) -> str:
-    """A conversation of the page's person that holds these answers; its address."""
+def told(site: Fleet, page: Page, answers: Sequence[str]) -> put.Put:
+    """A conversation of the page's person that holds these answers."""
     turns = [text for answer in answers for text in ("?", answer)]
-    return put.conversation(site, page, *turns, title="Reading").address
+    return put.conversation(site, page, *turns, title="Reading")
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_ten_thousand_random_documents_do_nothing(open_page: Callable[..., Page], live_site: Fleet) -> None:
-    """The generator of the renderer's own fuzz test, in a browser: a thousand documents a page."""
+def assert_harmless(open_page: Callable[..., Page], site: Fleet, seeds: Sequence[int], num_answers: int) -> None:
+    """25 documents of the renderer's own fuzz test an answer, so many answers a page, a page for each seed.
+
+    The blocks of a stream, each put behind the one before as the page's script does it, make the page that was loaded.
+    """
     page = open_page()
     page.add_init_script(WITNESS)
     faults: list[str] = []
     page.on("dialog", lambda dialog: faults.append(dialog.message) or dialog.dismiss())
-    page.on("request", lambda request: faults.append(request.url) if is_outside(request.url, live_site) else None)
-    for begin in range(0, 10_000, 1_000):
-        rng = random.Random(begin)
-        answers = ["\n\n".join(document(rng) for _ in range(25)) for _ in range(40)]
-        page.goto(told(live_site, page, answers) + "?all=1")
+    page.on("request", lambda request: faults.append(request.url) if is_outside(request.url, site) else None)
+    for seed in seeds:
+        rng = random.Random(seed)
+        answers = ["\n\n".join(document(rng) for _ in range(25)) for _ in range(num_answers)]
+        at = told(site, page, answers)
+        page.goto(at.address + "?all=1")
         assert page.locator("article.bot .body").count() == len(answers)
+        streamed = [blocks(clean(text), scope_of(pk)) for text, pk in zip(answers, at.message_ids[1::2], strict=True)]
+        assert page.evaluate(DIFFERING, streamed) == []
         assert page.evaluate("window.seen") == []
         assert faults == []
         assert page.locator(".body :is(script, img, iframe, svg, style, form, object, link, input)").count() == 0
+
+
+def test_random_documents_do_nothing_and_stream_to_what_is_loaded(
+    open_page: Callable[..., Page], live_site: Fleet
+) -> None:
+    assert_harmless(open_page, live_site, [11], 8)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_ten_thousand_random_documents_do_nothing(open_page: Callable[..., Page], live_site: Fleet) -> None:
+    assert_harmless(open_page, live_site, range(0, 10_000, 1_000), 40)
 
 
 def is_outside(url: str, site: Fleet) -> bool:
@@ -98,7 +126,7 @@ def test_hostile_answers_do_nothing(open_page: Callable[..., Page], live_site: F
     page.on("dialog", dismiss)
     page.on("request", lambda request: requests.append(request.url))
     texts = [*HOSTILE, *FORMULAS, *REACHING, "\n\n".join(HTML), "\n\n".join(f"[x]({url}) <{url}>" for url in URLS)]
-    page.goto(told(live_site, page, texts))
+    page.goto(told(live_site, page, texts).address)
     shown = page.locator("article.bot .body")
     assert shown.count() == min(len(texts), 15)
     page.goto(page.url + "?all=1")
@@ -117,7 +145,7 @@ def test_hostile_answers_do_nothing(open_page: Callable[..., Page], live_site: F
 
 def test_long_code_folds_and_opens(open_page: Callable[..., Page], live_site: Fleet) -> None:
     page = open_page()
-    page.goto(told(live_site, page, [LONG]))
+    page.goto(told(live_site, page, [LONG]).address)
     code = page.locator("figure.code pre")
     folded = code.bounding_box()
     assert folded
@@ -131,7 +159,7 @@ def test_long_code_folds_and_opens(open_page: Callable[..., Page], live_site: Fl
 
 def test_long_code_is_whole_without_a_script(open_page: Callable[..., Page], live_site: Fleet) -> None:
     page = open_page(java_script_enabled=False)
-    page.goto(told(live_site, page, [LONG]))
+    page.goto(told(live_site, page, [LONG]).address)
     whole = page.locator("figure.code pre").bounding_box()
     assert whole
     assert whole["height"] > 1000
@@ -141,7 +169,7 @@ def test_formulas_are_drawn_copy_as_source_and_stay_in_their_box(
     open_page: Callable[..., Page], live_site: Fleet
 ) -> None:
     page = open_page(viewport={"width": 360, "height": 740})
-    page.goto(told(live_site, page, [MATH]))
+    page.goto(told(live_site, page, [MATH]).address)
     assert page.locator(".body math").count() == 4
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert page.evaluate("document.getElementById('log').scrollWidth <= document.getElementById('log').clientWidth")
@@ -160,7 +188,7 @@ def test_formulas_are_drawn_copy_as_source_and_stay_in_their_box(
 
 def test_footnotes_of_two_answers_lead_to_their_own(open_page: Callable[..., Page], live_site: Fleet) -> None:
     page = open_page()
-    page.goto(told(live_site, page, [MATH, MATH]))
+    page.goto(told(live_site, page, [MATH, MATH]).address)
     links = page.locator("sup.footnote a")
     targets = [link.get_attribute("href") for link in links.all()]
     assert len(set(targets)) == 2
