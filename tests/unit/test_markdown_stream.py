@@ -32,10 +32,10 @@ DOCUMENTS = {
         "<details>\n<summary>One</summary>\n<details>\ntwo\n</details>\n</details>\n<details>\n\nno end\n\n- x\n"
     ),
     "environments": (
-        "\\begin{align}\na &= b \\\\\n- c\n\\end{align}\n\nIn $\\left\\{ x \\right.$ text \\begin{cases} a \\end{cases}\n"
+        "\\begin{align}\na &= b \\\\\n- c\n\\end{align}\n\nIn $\\left\\{ x \\right.$ \\begin{cases} a \\end{cases}\n"
         "$\\ce{2H2 + O2 -> 2H2O}$\n\\begin{align}\nopen\n\nplain"
     ),
-    "both ways": "שלום `x` עולם\n\n- אחת\n- two\n\n> العربية\n\n| א | b |\n|---|---|\n\n# \u202eאב\nabc \u2066x",
+    "both ways": ("שלום `x` עולם\n\n- אחת\n- two\n\n> العربية\n\n| א | b |\n|---|---|\n\n# \u202eאב\nabc \u2066x"),
     "emptiness": "\n\n  \n\t\na\n\n\n\n\nb\n   \n",
 }
 
