@@ -144,12 +144,12 @@ def test_live_answer_is_shown_so_far_with_its_cursor(
     ask(alice, conversation)
     attempt = worker.claim().start()
     attempt.think("Let me see.\nFirst")
-    attempt.write("# Title\n", "Some **bold** words\n\n", "and <b>mo")
+    attempt.write("# Title\n", "Some **bold** words\n\n", "and <x>mo")
     page = owner.get(f"/chat/{conversation.pk}/").content
     mark = worker.log.read(attempt.id).mark
     assert Page(page).value("article", "data-cursor", **{"data-generation": str(attempt.id)}) == f"{mark}:5"
     assert b"<h3>Title</h3>\n<p>Some <strong>bold</strong> words</p>\n" in page
-    assert b'<div class="tail"><p>and &lt;b&gt;m<b>o</b></p>\n</div>' in page
+    assert b'<div class="tail"><p>and &lt;x&gt;m<b>o</b></p>\n</div>' in page
     assert b'<span class="line">First</span>' in page
     assert b'data-phase="writing"' in page
 
