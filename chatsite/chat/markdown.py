@@ -28,7 +28,7 @@ from django.utils.safestring import SafeString, mark_safe
 from chatsite.chat import folds
 from chatsite.chat.dialect import Known, Start, html_blocks, starts, unfinished_html
 from chatsite.chat.renderer import GROWTH_HTML
-from chatsite.chat.unfinished import as_plain, begins_fence, is_told, stops
+from chatsite.chat.unfinished import as_plain, begins_fence, is_told, settled, stops
 
 NUM_PARSES = 6  # as often is each character of a tail parsed to see whether a line has begun a block, and once more
 EAGER_VIEW_CHARS = 600  # a tail up to this is rendered wherever its look may change (1 ms or two)
@@ -82,6 +82,7 @@ class BlockStream:
         self._fence_end: re.Pattern[str] | None = None  # what closes it, while it is an open code fence
         self._depth = folds.Depth()  # while it is a `<details>`
         self._parsed_chars = 0  # of the region, each as often as it was parsed
+        self._settled = 0  # so far into the unfinished line are its stops known
         self._stop = 0  # so many characters of the region does the view render
         self._rendered: tuple[int, str, bool] | None = (
             None  # the view's HTML: of how many characters; hides it the rest
@@ -128,8 +129,9 @@ class BlockStream:
 
     def _advance(self, line: str) -> None:
         """Find up to where the view goes, `line` being what follows the complete ones."""
-        for stop in stops(line, max(0, self._stop - self._num_chars)):
+        for stop in stops(line, max(0, self._stop - self._num_chars), self._settled):
             self._stop_at(self._num_chars + stop)
+        self._settled = settled(line)
 
     def _stop_at(self, num_chars: int) -> None:
         if num_chars - self._stop >= (num_chars - EAGER_VIEW_CHARS) // VIEW_SHARE:
@@ -238,6 +240,7 @@ class BlockStream:
         self._num_chars = sum(map(len, lines))
         self._open, self._fence_end, self._parsed_chars = Start(0, ""), None, 0
         self._stop, self._rendered = self._num_chars, None
+        self._settled = 0
 
     def _add(self, line: str) -> None:
         if self._fence_end is not None:
@@ -245,6 +248,7 @@ class BlockStream:
             self._num_chars += len(line)
             return
         self._advance(line.removesuffix("\n"))
+        self._settled = 0
         self._lines.append(line)
         self._num_chars += len(line)
         if begins_fence(line):

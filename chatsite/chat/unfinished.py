@@ -19,6 +19,8 @@ GROWTH = "\ufdd0"  # a noncharacter, where text that follows will be added; it i
 MAX_EMPHASIS_CHARS = 400  # an asterisk that long ago was meant as one
 MAX_LINK_CHARS = 300
 MAX_OPEN_MARKS = 64  # that are looked through for the one that is closed
+MAX_WORD_CHARS = 2_010  # of an address with its scheme, and what follows it
+MAX_UNSETTLED_CHARS = 16  # of a line's end, before its delimiters: half a tag, a scheme, the first word of a cell
 MAX_ENDED_CHARS = 8_000  # of a paragraph; a longer one is shown as it stands until it is whole
 
 _NAMES = "sub sup kbd mark u b strong i em s del".split()
@@ -50,8 +52,9 @@ _UNTOLD = re.compile(rf"[ \t>]*(?:{_ITEM})*(?:\d{{1,9}}[.)]?|\[[ xX]?\]?)[ \t]*\
 _LED_IN = rf"(?:[ \t>]|{_ITEM})*+(?:\[[ xX]\][ \t])?+"
 _FIRST_WORD = re.compile(rf"{_LED_IN}(?:{_ANY_TAG}|[{_MARKERS}])*+[^{_MARKERS}\n]")
 _DELIMITERS = r"\]\(|(?<=<http)s?:|(?<=<mailto):|[*_~`$\])|\\<>\[!]"
+_DELIMITER_CHARS = "*_~`$])|\\<>[!("
 _RUN = re.compile(rf"(?<![*_~`$\])|\\<>\[!])(?>{_DELIMITERS})++(?=[^*_~`$\])|\\<>\[!])")  # never a part of one
-_ADDRESS_ENDED = re.compile(r"(?i:://|www\.|mailto:)(?:(?!://|www\.|mailto:)\S)*\s[^\s*_~`$\])|\\<>\[!]")
+_ADDRESS_ENDED = re.compile(r"(?i:://|www\.|mailto:)(?:(?!://|www\.|mailto:)\S){0,2000}\s[^\s*_~`$\])|\\<>\[!]")
 _LOOSE_END = re.compile(rf"(?:\]\(|\\\)|[*_~`$|\\<\[!\]]|{_ANY_TAG})+\Z")
 _MARKS = re.compile(r"\*\*|`")
 
@@ -84,10 +87,11 @@ def is_told(line: str) -> bool:
     return word is not None and not (line[word.end() - 2 : word.end() - 1] == "<" and _is_tag(line, word.end() - 2))
 
 
-def stops(line: str, after: int) -> Iterator[int]:
+def stops(line: str, after: int, begin: int = 0) -> Iterator[int]:
     """Up to where an unfinished `line` may be rendered, beyond `after`: behind its first word, delimiters, an address.
 
-    What follows such a place is plain text, so nothing between two of them changes how the line looks.
+    What follows such a place is plain text, so nothing between two of them changes how the line looks. Whoever asks
+    again when the line has grown gives as `begin` what `settled` said of it before, and gets the new ones.
     """
     if not is_told(line):
         return
@@ -96,12 +100,17 @@ def stops(line: str, after: int) -> Iterator[int]:
         assert first is not None, "the line is told"
         yield first.end()
         after = first.end()
-    ends = [match.end() for match in _ADDRESS_ENDED.finditer(line, line.rfind(" ", 0, after) + 1)]
-    yield from sorted({end for end in (*ends, *_behind_delimiters(line, after)) if end > after})
+    ends = [match.end() for match in _ADDRESS_ENDED.finditer(line, max(0, begin - MAX_WORD_CHARS))]
+    yield from sorted({end for end in (*ends, *_behind_delimiters(line, begin)) if end > after})
 
 
-def _behind_delimiters(line: str, after: int) -> Iterator[int]:
-    for match in _RUN.finditer(line, max(0, after - 1)):
+def settled(line: str) -> int:
+    """Up to where the stops of `line` are known, however it goes on."""
+    return max(0, len(line.rstrip(_DELIMITER_CHARS)) - MAX_UNSETTLED_CHARS)
+
+
+def _behind_delimiters(line: str, begin: int) -> Iterator[int]:
+    for match in _RUN.finditer(line, begin):
         if line[match.end() - 1] == "<" and _is_tag(line, match.end() - 1):
             continue  # nobody sees a tag; behind it is a place again
         end = match.end() if line[match.end()].isspace() else match.end() + 1
