@@ -120,7 +120,8 @@ def _undrawn(source: str, env: MutableMapping[str, Any]) -> str:
     shown = f'<code dir="ltr">{_words(source, env)}</code>'
     if env.get(IS_UNFINISHED) and not formulas.is_closed(source):
         return shown
-    return f"{escape(_('This formula could not be displayed:'))} {shown}"
+    words = _("This formula could not be displayed:")
+    return f"{escape(words)} {shown}"
 
 
 def _figure(code: str, language: str, env: MutableMapping[str, Any]) -> str:

@@ -47,7 +47,9 @@ def assert_bounded(
     cost_large = cpu_seconds(lambda: call(large))
     for given, cost in ((small, cost_small), (large, cost_large)):
         bound = ms_per_kb * max(len(given), 1_024) / 1_024 / 1_000
-        assert cost <= bound, f"{len(given)} of {given[:40]!r}…: {cost * 1000:.0f} ms of CPU, at most {bound * 1000:.0f}"
+        assert cost <= bound, (
+            f"{len(given)} of {given[:40]!r}…: {cost * 1000:.0f} ms of CPU, at most {bound * 1000:.0f}"
+        )
     if cost_large > NOISE_SECONDS:
         expected = max(cost_small, NOISE_SECONDS / 16) * len(large) / max(len(small), 1)
         assert cost_large <= GROWTH * expected, (

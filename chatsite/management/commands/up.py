@@ -225,8 +225,10 @@ class Fleet:
 
     def _start_gpu_worker(self, number: int) -> None:
         entry = self._entries[number % len(self._entries)]
-        env = self._env | {"REDIS_URL": self._gpu_redis} | worker_env(
-            number, self._models, gpus=self._gpus, num_workers=self._num_workers, environ=os.environ
+        env = (
+            self._env
+            | {"REDIS_URL": self._gpu_redis}
+            | worker_env(number, self._models, gpus=self._gpus, num_workers=self._num_workers, environ=os.environ)
         )
         name = "GPU worker" if self._num_workers == 1 else f"GPU worker {number + 1}"
         self._say(f"Starting {name} with {entry.title}.")
