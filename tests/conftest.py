@@ -10,8 +10,13 @@ import pytest
 import redis as redis_py
 from django.db import connection, transaction
 from django.test import TransactionTestCase
+from hypothesis import HealthCheck, settings
 
 from tests.fleet import Fleet
+
+# A busy machine draws examples slowly and runs them slowly; neither says anything of what is tested.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
 
 KEPT_TABLES = {"django_content_type", "auth_permission"}  # what migrating wrote, the same for every test
 
