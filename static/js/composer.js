@@ -70,8 +70,10 @@ on("keydown", (event) => {
   if (edit) event.preventDefault();
 });
 
+on("paste", ({ target }) => target === box() && target.removeAttribute("dir")); // else a long one takes seconds
 on("input", ({ target }) => {
   if (target !== box()) return;
+  target.dir = target.value.length > 1e4 ? "" : "auto";
   remember();
   update();
 });

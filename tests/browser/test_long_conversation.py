@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -54,7 +55,7 @@ def test_it_opens_at_its_end_and_loads_upward_without_a_jump(long_chat: tuple[Pa
     page.goto(address)
     articles = page.locator("#turns > article")
     assert articles.count() == SHOWN
-    assert articles.last.inner_text().lstrip().startswith(str(NUM_MESSAGES - 1))
+    assert re.match(rf"The model said\s+{NUM_MESSAGES - 1}\b", articles.last.inner_text())
     first = articles.first
     id_ = first.get_attribute("id")
     page.locator("#turns .earlier").first.scroll_into_view_if_needed()

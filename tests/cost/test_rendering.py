@@ -199,6 +199,6 @@ def test_any_reaction_costs_linear_time(pattern: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["a", "a ", "é", "A\u0301", "漢", "- ", "wor"])
 def test_any_snippet_costs_linear_time(pattern: str) -> None:
-    marker = Marker([(("word", "b"), True), (("漢字",), False), (("a",), False)])
+    marker = Marker([(("word", "b"), True, ""), (("漢字",), False, ""), (("a",), False, ""), (("c",), False, "C++")])
     assert_bounded(make(pattern), marker.around, ms_per_kb=50)
     assert_bounded(make(pattern), marker.whole, ms_per_kb=50)
