@@ -6,9 +6,9 @@ SHELL := /bin/sh
 VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
-# Processes that share the suite, file by file, each with servers of its own; a test waits more than it computes. What
+# Processes that share the suite, file by file, each with servers of its own: one more than cores, for tests also wait. What
 # takes long comes first (real processes, browsers), so that neither has nothing to do at the end.
-JOBS ?= 2
+JOBS ?= 3
 
 .PHONY: help install catalogues up test check format lock bench soak screenshots messages icons
 

@@ -27,7 +27,7 @@ _ENDS = re.compile(r"(?:</details>[ \t]*)+\Z", re.IGNORECASE)
 _END = re.compile(r"</details>", re.IGNORECASE)
 _SUMMARY = re.compile(r"\s*<summary>", re.IGNORECASE)
 _SUMMARY_END = re.compile(r"</summary>", re.IGNORECASE)
-_PREFIX = re.compile(r"(?:[ \t>]|(?:[-*+]|\d{1,9}[.)])[ \t])*+")
+_PREFIX = re.compile(r"(?:[ \t>]|(?:[-*+]|\d{1,9}[.)])[ \t])*")
 _FENCE = re.compile(r"(?:(`{3,})[^`]*|(~{3,}).*)\Z")
 _PAIRS = "details"  # in the parser's env: of which text, and its pairs
 

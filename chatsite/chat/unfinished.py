@@ -49,11 +49,20 @@ _ITEM = r"(?:[-*+]|\d{1,9}[.)])[ \t]+"
 _MARKERS = r" \t\-*+>#|)(`~\[\]^:=$\\_!<&."
 _FENCE = re.compile(rf"[ \t>]*(?:{_ITEM})*(?:`{{3}}|~{{3}})")
 _UNTOLD = re.compile(rf"[ \t>]*(?:{_ITEM})*(?:\d{{1,9}}[.)]?|\[[ xX]?\]?)[ \t]*\Z")
-_LED_IN = rf"(?:[ \t>]|{_ITEM})*+(?:\[[ xX]\][ \t])?+"
-_FIRST_WORD = re.compile(rf"{_LED_IN}(?:{_ANY_TAG}|[{_MARKERS}])*+[^{_MARKERS}\n]")
+
+
+def _at_once(pattern: str, name: str) -> str:
+    """`pattern`, of which nothing is given back. Python's own `(?>…)` and `*+` go wrong before 3.11.5."""
+    return rf"(?=(?P<{name}>{pattern}))(?P={name})"
+
+
+_LED_IN = _at_once(rf"(?:[ \t>]|{_ITEM})*", "item") + _at_once(r"(?:\[[ xX]\][ \t])?", "task")
+_FIRST_WORD = re.compile(rf"{_LED_IN}{_at_once(rf'(?:{_ANY_TAG}|[{_MARKERS}])*', 'marks')}[^{_MARKERS}\n]")
 _DELIMITERS = r"\]\(|(?<=<http)s?:|(?<=<mailto):|[*_~`$\])|\\<>\[!]"
 _DELIMITER_CHARS = "*_~`$])|\\<>[!("
-_RUN = re.compile(rf"(?<![*_~`$\])|\\<>\[!])(?>{_DELIMITERS})++(?=[^*_~`$\])|\\<>\[!])")  # never a part of one
+_RUN = re.compile(  # never a part of one
+    rf"(?<![*_~`$\])|\\<>\[!]){_at_once(f'(?:{_DELIMITERS})+', 'run')}(?=[^*_~`$\])|\\<>\[!])"
+)
 _ADDRESS_ENDED = re.compile(r"(?i:://|www\.|mailto:)(?:(?!://|www\.|mailto:)\S){0,2000}\s[^\s*_~`$\])|\\<>\[!]")
 _LOOSE_END = re.compile(rf"(?:\]\(|\\\)|[*_~`$|\\<\[!\]]|{_ANY_TAG})+\Z")
 _MARKS = re.compile(r"\*\*|`")

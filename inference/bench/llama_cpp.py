@@ -111,11 +111,18 @@ def _download(version: str, home: Path) -> Path:
     return found
 
 
+def _is_plain(member: tarfile.TarInfo) -> bool:
+    """A file or folder that stays inside of where it is unpacked."""
+    return (member.isfile() or member.isdir()) and not ({"..", "/"} & set(Path(member.name).parts))
+
+
 def _unpacked(source: Path, folder: Path) -> Path:
     """The folder of llama.cpp itself inside an sdist."""
     if source.is_file():
         with tarfile.open(source) as archive:
-            archive.extractall(folder, filter="data")
+            # Python before 3.11.4, which Debian 12 has, knows no filters; what "data" is for is checked here as well.
+            safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+            archive.extractall(folder, [member for member in archive if _is_plain(member)], **safely)
         source = next(folder.glob("llama_cpp_python-*"))
     for tree in (source / "vendor" / "llama.cpp", source):
         if (tree / "tools" / "batched-bench").is_dir():

@@ -160,7 +160,7 @@ MODELS = (
         also=words("helpdesk"),
     ),
     Model("rules.siterules", add=403, delete=403, listed=302),
-    Model("auth.group"),
+    Model("auth.group", notes=LOGGED),  # that a change was refused
     Model("usage.usageday", words("keyname shownkey name"), add=403, delete=403, saved=403),
     *(
         Model(f"chat.{name}", words("name error"), add=403, delete=403, history=403, saved=403)

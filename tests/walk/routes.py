@@ -44,6 +44,7 @@ def _of_model(model: Model) -> Iterator[Route]:
         "ids": {"object_id": f"row of {model.name}"},
         "shows": model.shows,
         "writes": ANYTHING,
+        "notes": model.notes,
         "because": "superusers look after rows, and see whose they are; no text of anybody",
     }
     row = base + "<path:object_id>/"

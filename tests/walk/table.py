@@ -115,3 +115,4 @@ class Model:
     listed: int = 200
     also: frozenset[str] = frozenset()  # visitors who may look and change, but not add and delete
     writes: frozenset[str] = frozenset()
+    notes: frozenset[str] = frozenset()  # tables in which a refusal may be recorded
