@@ -39,9 +39,10 @@ def install(md: MarkdownIt) -> None:
 def _rule(state: StateInline, silent: bool) -> bool:
     if state.linkLevel or state.src[state.pos] not in "hHmMwW" or not _BEGINNING.match(state.src, state.pos):
         return False
-    stretch = ADDRESS.match(state.src, state.pos, min(state.posMax, state.pos + MAX_CHARS))
-    if stretch is None:
+    host = ADDRESS.match(state.src, state.pos, min(state.posMax, state.pos + MAX_HOST_CHARS + 1))
+    if host is None or (len(host[0]) > MAX_HOST_CHARS and not _HOST_END.search(host[0])):
         return False
+    stretch = ADDRESS.match(state.src, state.pos, min(state.posMax, state.pos + MAX_CHARS)) or host
     if state.src.startswith(GROWTH, stretch.end()):
         if not silent:
             state.append_pending(stretch[0])
@@ -65,9 +66,6 @@ def _address(stretch: str) -> str:
     """How much of `stretch` is an address; empty: nothing."""
     is_www = stretch[:4].lower() == "www."
     if is_www and not _WWW.match(stretch):
-        return ""
-    host_end = _HOST_END.search(stretch, 0, MAX_HOST_CHARS)
-    if host_end is None and len(stretch) > MAX_HOST_CHARS:
         return ""
     prefix = "http://" if is_www else ""
     found = _linkify.match_at_start(prefix + stretch)

