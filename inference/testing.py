@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from inference.engine.backend import LogitRows, SlotState
 from inference.engine.batch import Batch
-from inference.engine.excerpt import Excerpt
+from inference.engine.sampling.excerpt import Excerpt
 from inference.errors import EngineError
 
 _MASK = (1 << 64) - 1

@@ -25,9 +25,9 @@ from inference.catalog import Catalog
 from inference.config import InferenceConfig
 from inference.engine.backend import TokenIds
 from inference.engine.engine import Engine
-from inference.engine.sampling import SamplerPlan
+from inference.engine.request import Ended, Output, Reading, Submission, Token
+from inference.engine.sampling.plan import SamplerPlan
 from inference.engine.stats import EngineStats
-from inference.engine.submission import Ended, Output, Reading, Submission, Token
 from inference.errors import ConfigError
 from inference.llama.loader import LoadedModel, load
 from inference.prompt.builder import PromptBuilder

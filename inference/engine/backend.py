@@ -15,7 +15,7 @@ import numpy.typing as npt
 from inference.engine.batch import Batch
 
 if TYPE_CHECKING:
-    from inference.engine.excerpt import Excerpt
+    from inference.engine.sampling.excerpt import Excerpt
 
 TokenIds = npt.NDArray[np.int32]
 LogitRows = npt.NDArray[np.float32]

@@ -20,11 +20,11 @@ import numpy as np
 import structlog
 
 from inference.engine.backend import Backend
-from inference.engine.loop import StepLoop, facts_of
-from inference.engine.prefix_cache import MIN_COPY_TOKENS, MIN_HOST_TOKENS
+from inference.engine.kv.prefix_cache import MIN_COPY_TOKENS, MIN_HOST_TOKENS
+from inference.engine.request import Ended, Output, Reading, Sink, Submission, Token
 from inference.engine.sequence import Sequence
 from inference.engine.stats import EngineStats
-from inference.engine.submission import Ended, Output, Reading, Sink, Submission, Token
+from inference.engine.step_loop import StepLoop, facts_of
 from inference.errors import ConfigError, EngineDied, EngineStopped, InvalidRequest, PromptTooLong
 from inference.protocol import ErrorFacts, FinishReason
 

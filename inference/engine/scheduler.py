@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inference.engine.cost_line import CostLine
+from inference.engine.prefill_cost import CostLine
 from inference.engine.sequence import Sequence, SequenceStatus
 
 AGEING_SECONDS = 10.0  # so long a wait outweighs one level of priority

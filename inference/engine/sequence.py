@@ -9,9 +9,9 @@ from enum import Enum, auto
 from typing import Literal
 from uuid import UUID
 
-from inference.engine.excerpt import is_enough_for
-from inference.engine.history import TokenHistory
-from inference.engine.submission import Sink, Submission
+from inference.engine.request import Sink, Submission
+from inference.engine.sampling.excerpt import is_enough_for
+from inference.engine.sampling.token_history import TokenHistory
 
 
 class SequenceStatus(Enum):

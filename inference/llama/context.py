@@ -22,7 +22,7 @@ import structlog
 
 from inference.engine.backend import LogitRows, SlotState
 from inference.engine.batch import Batch
-from inference.engine.excerpt import Excerpt
+from inference.engine.sampling.excerpt import Excerpt
 from inference.errors import EngineError
 from inference.llama.excerpts import Excerpts
 from inference.llama.layout import arrange, plain

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-from inference.engine.submission import Logprobs
+from inference.engine.request import Logprobs
 from inference.log import Log, tool_calls_of
 from inference.output.deltas import OutputPipeline
 from inference.output.loop_detector import LoopDetector

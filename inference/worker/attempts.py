@@ -14,7 +14,7 @@ from enum import Enum
 from queue import SimpleQueue
 from uuid import UUID, uuid4
 
-from inference.engine.submission import Ended, Output, Reading, Token
+from inference.engine.request import Ended, Output, Reading, Token
 from inference.protocol import GenerationRequest
 from inference.waiting_room import Claim
 

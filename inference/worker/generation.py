@@ -19,7 +19,7 @@ import structlog
 
 from inference import metrics
 from inference.engine.engine import Engine
-from inference.engine.submission import Ended, Reading, Submission
+from inference.engine.request import Ended, Reading, Submission
 from inference.errors import EngineDied, EngineStopped, EventsExpired, InvalidRequest
 from inference.protocol import Cut, Delta, ErrorFacts, Event, EventKind, Finish, FinishReason, TokenLogprob, Usage
 from inference.worker import parting

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from inference.engine.submission import Logprobs
+from inference.engine.request import Logprobs
 from inference.protocol import Delta, TokenLogprob
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from uuid import UUID
 
-from inference.engine.submission import Ended, Submission, Token
+from inference.engine.request import Ended, Submission, Token
 from inference.output.thinking import ThinkTags
 from inference.prompt.builder import Prompt
 from inference.prompt.tokenizer import Tokenizer

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inference.engine.constraint import Constraint
-from inference.engine.sampling import SamplerPlan, seed_of
+from inference.engine.sampling.plan import SamplerPlan, seed_of
 from inference.output.deltas import OutputPipeline
 from inference.prompt.builder import Prompt
 from inference.protocol import Cut, GenerationRequest, SamplingParams

@@ -10,7 +10,7 @@ import numpy as np
 
 from inference.engine.constraint import Constraint
 from inference.engine.engine import Ended, Engine, Output, Reading, Sink, Submission, Token
-from inference.engine.sampling import SamplerPlan
+from inference.engine.sampling.plan import SamplerPlan
 from inference.testing import ScriptedBackend
 
 GREEDY = SamplerPlan(temperature=0.0)

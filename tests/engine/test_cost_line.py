@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from inference.engine.cost_line import CostLine
+from inference.engine.prefill_cost import CostLine
 
 
 @pytest.mark.parametrize(("base", "per_token"), [(0.0, 3.0), (0.0, 0.05), (10.0, 0.05), (6.0, 0.5)])

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from inference.engine.engine import Engine, Reading
-from inference.engine.sampling import SamplerPlan
+from inference.engine.sampling.plan import SamplerPlan
 from inference.errors import ConfigError, InvalidRequest, PromptTooLong
 from inference.protocol import FinishReason
 from inference.testing import ScriptedBackend

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inference.engine.excerpt import UNDECIDED, Excerpt, is_enough_for
-from inference.engine.sampler import BAD_ROW, Sampler
-from inference.engine.sampling import SamplerPlan
+from inference.engine.sampling.excerpt import UNDECIDED, Excerpt, is_enough_for
+from inference.engine.sampling.plan import SamplerPlan
+from inference.engine.sampling.sampler import BAD_ROW, Sampler
 from inference.testing import ScriptedBackend
 from tests.engine.driving import make_engine, run, submit
 from tests.engine.test_sampler import row

@@ -8,10 +8,10 @@ from uuid import uuid4
 import numpy as np
 import pytest
 
-from inference.engine.host_cache import HostCache, HostEntry
-from inference.engine.prefix_cache import PrefixCache
-from inference.engine.slots import Slot, SlotPool
-from inference.engine.token_tree import common_prefix
+from inference.engine.kv.host_cache import HostCache, HostEntry
+from inference.engine.kv.prefix_cache import PrefixCache
+from inference.engine.kv.radix_tree import common_prefix
+from inference.engine.kv.slots import Slot, SlotPool
 from tests.engine.driving import ids
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from inference.engine.sampling import SamplerPlan
+from inference.engine.sampling.plan import SamplerPlan
 from inference.engine.sequence import SequenceStatus
 from inference.errors import PromptTooLong
 from inference.protocol import FinishReason

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from inference.engine.history import TokenHistory
-from inference.engine.sampler import BAD_ROW, Sampler
-from inference.engine.sampling import SamplerPlan
+from inference.engine.sampling.plan import SamplerPlan
+from inference.engine.sampling.sampler import BAD_ROW, Sampler
+from inference.engine.sampling.token_history import TokenHistory
 
 SIZES = [7, 31, 32, 33, 97, 1000, 4096, 5003, 49_152]
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inference.engine.dry import Repeats
-from inference.engine.history import TokenHistory
-from inference.engine.sampler import BAD_ROW, NOTHING_ALLOWED, Sampler
-from inference.engine.sampling import SamplerPlan
+from inference.engine.sampling.dry import Repeats
+from inference.engine.sampling.plan import SamplerPlan
+from inference.engine.sampling.sampler import BAD_ROW, NOTHING_ALLOWED, Sampler
+from inference.engine.sampling.token_history import TokenHistory
 from tests.engine.test_sampler import assert_same_distribution, random_logits, random_row, reference, slow_repeats
 
 GREEDY = SamplerPlan(temperature=0.0)

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from inference.engine.sampling import SamplerPlan, seed_of, uniforms
+from inference.engine.sampling.plan import SamplerPlan, seed_of, uniforms
 from inference.errors import InvalidRequest
 from inference.protocol import SamplingParams
 

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from inference.engine.token_tree import TokenTree, common_prefix
+from inference.engine.kv.radix_tree import TokenTree, common_prefix
 from tests.engine.driving import ids
 
 

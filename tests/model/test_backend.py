@@ -13,7 +13,7 @@ import pytest
 from inference import catalog
 from inference.engine.batch import Batch
 from inference.engine.engine import Ended, Engine, Output, Submission, Token
-from inference.engine.sampling import SamplerPlan
+from inference.engine.sampling.plan import SamplerPlan
 from inference.errors import EngineError
 from inference.llama.context import LlamaBackend
 from inference.llama.loader import LoadedModel, load

@@ -10,7 +10,7 @@ import pytest
 
 from inference import catalog
 from inference.engine.batch import Batch
-from inference.engine.excerpt import NUM_BLOCKS
+from inference.engine.sampling.excerpt import NUM_BLOCKS
 from inference.llama.excerpts import block_width
 from inference.llama.loader import LoadedModel, load
 from tests.model.conftest import small_config

@@ -24,8 +24,8 @@ from inference import catalog
 from inference.bench import shaped_model
 from inference.config import InferenceConfig
 from inference.config import load as load_config
-from inference.engine.sampling import SamplerPlan
-from inference.engine.submission import Ended, Output, Sink, Submission, Token
+from inference.engine.request import Ended, Output, Sink, Submission, Token
+from inference.engine.sampling.plan import SamplerPlan
 from inference.gguf_header import read as read_header
 from inference.inspect import nope_layers
 from inference.llama.loader import load

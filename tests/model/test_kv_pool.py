@@ -10,7 +10,7 @@ import pytest
 
 from inference import catalog
 from inference.engine.engine import Ended, Engine, Output, Submission, Token
-from inference.engine.sampling import SamplerPlan
+from inference.engine.sampling.plan import SamplerPlan
 from inference.llama.loader import LoadedModel, load
 from tests.model.conftest import small_config
 

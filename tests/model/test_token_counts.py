@@ -17,7 +17,7 @@ from inference import catalog, inspect
 from inference.bench import shaped_model, shaped_vocabulary
 from inference.catalog import Catalog
 from inference.engine.engine import Ended, Engine, Output, Submission, Token
-from inference.engine.sampling import SamplerPlan
+from inference.engine.sampling.plan import SamplerPlan
 from inference.errors import ConfigError
 from inference.llama.loader import LoadedModel, load
 from inference.llama.vocab import kit_of

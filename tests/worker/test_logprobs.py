@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from inference.engine.submission import Logprobs
+from inference.engine.request import Logprobs
 from inference.log import Log
 from inference.output.deltas import OutputPipeline
 from inference.output.thinking import ThinkTags

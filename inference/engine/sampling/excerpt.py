@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from inference.engine.filters import Filters, draw
-from inference.engine.sampling import SamplerPlan, uniforms_of
-from inference.engine.shortlist import Floats, Ids, ids_of, keys_of, logits_of, table_of
+from inference.engine.sampling.filters import Filters, draw
+from inference.engine.sampling.plan import SamplerPlan, uniforms_of
+from inference.engine.sampling.top_k import Floats, Ids, ids_of, keys_of, logits_of, table_of
 
 NUM_BLOCKS = 64  # of each row; top_k up to about so many is decided by an excerpt
 MAX_TOP_K = 48  # leaves blocks for end tokens that are forbidden

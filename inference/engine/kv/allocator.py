@@ -18,10 +18,10 @@ import numpy as np
 import structlog
 
 from inference.engine.backend import Backend
-from inference.engine.host_cache import HostCache, HostEntry
-from inference.engine.prefix_cache import PrefixCache, Seat
+from inference.engine.kv.host_cache import HostCache, HostEntry
+from inference.engine.kv.prefix_cache import PrefixCache, Seat
+from inference.engine.kv.slots import Slot, SlotPool
 from inference.engine.sequence import Sequence
-from inference.engine.slots import Slot, SlotPool
 from inference.engine.stats import Totals
 from inference.errors import EngineError
 

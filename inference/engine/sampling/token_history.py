@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inference.engine.backend import TokenIds
-from inference.engine.dry import Repeats
+from inference.engine.sampling.dry import Repeats
 
 
 class TokenHistory:

@@ -19,16 +19,16 @@ from collections.abc import Callable
 
 import structlog
 
-from inference.engine.admission import Admission
 from inference.engine.backend import Backend, LogitRows
 from inference.engine.batch import Batch
 from inference.engine.constraint import Constraint
-from inference.engine.excerpt import BAD_ROW, UNDECIDED
-from inference.engine.sampler import NOTHING_ALLOWED, Sampled, Sampler
+from inference.engine.kv.allocator import Admission
+from inference.engine.request import Ended, Logprobs, Output, Reading, Token
+from inference.engine.sampling.excerpt import BAD_ROW, UNDECIDED
+from inference.engine.sampling.sampler import NOTHING_ALLOWED, Sampled, Sampler
 from inference.engine.scheduler import Scheduler, Work
 from inference.engine.sequence import Sequence, SequenceStatus
 from inference.engine.stats import Totals
-from inference.engine.submission import Ended, Logprobs, Output, Reading, Token
 from inference.errors import BadLogits, EngineError, InferenceError, InvalidRequest
 from inference.protocol import ErrorFacts, FinishReason
 

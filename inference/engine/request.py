@@ -13,7 +13,7 @@ from uuid import UUID
 
 from inference.engine.backend import TokenIds
 from inference.engine.constraint import Constraint
-from inference.engine.sampling import SamplerPlan
+from inference.engine.sampling.plan import SamplerPlan
 from inference.protocol import ErrorFacts, FinishReason
 
 

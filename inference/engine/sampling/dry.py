@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inference.engine.backend import TokenIds
-from inference.engine.sampling import SamplerPlan
+from inference.engine.sampling.plan import SamplerPlan
 
 WINDOW_TOKENS = 1024
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from inference.engine.shortlist import ids_of, logits_of, sum_of
-from inference.engine.submission import Logprobs
+from inference.engine.request import Logprobs
+from inference.engine.sampling.top_k import ids_of, logits_of, sum_of
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from inference.engine.constraint import TokenMask
-from inference.engine.history import TokenHistory
-from inference.engine.sampling import REPETITION_WINDOW_TOKENS, SamplerPlan
+from inference.engine.sampling.plan import REPETITION_WINDOW_TOKENS, SamplerPlan
+from inference.engine.sampling.token_history import TokenHistory
 
 Row = npt.NDArray[np.float32]
 

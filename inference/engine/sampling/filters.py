@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from inference.engine.sampling import SamplerPlan
-from inference.engine.shortlist import Floats, Ids, Wanted
+from inference.engine.sampling.plan import SamplerPlan
+from inference.engine.sampling.top_k import Floats, Ids, Wanted
 
 
 @dataclass(frozen=True)
