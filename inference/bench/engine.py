@@ -34,7 +34,7 @@ from inference.prompt.builder import PromptBuilder
 from inference.prompt.kit import PromptKit
 from inference.prompt.tokenizer import Tokenizer
 from inference.protocol import ChatMessage, FinishReason, GenerationRequest, Role, SamplingParams
-from inference.worker.engine_setup import new_engine
+from inference.worker.process.engine_setup import new_engine
 
 STOP_SECONDS = 10.0
 

@@ -11,9 +11,9 @@ from redis.exceptions import RedisError
 
 from inference.celery import GENERATE_TASK, app
 from inference.waiting_room import Claim, Later
-from inference.worker import lifecycle
-from inference.worker.generation import Generation
-from inference.worker.runtime import Runtime
+from inference.worker.attempt.generation import Generation
+from inference.worker.process import lifecycle
+from inference.worker.process.runtime import Runtime
 
 log = structlog.get_logger(__name__)
 

@@ -30,7 +30,7 @@ from inference.gguf_header import read as read_header
 from inference.inspect import nope_layers
 from inference.llama.loader import load
 from inference.prompt.tokenizer import Tokenizer
-from inference.worker.engine_setup import new_engine
+from inference.worker.process.engine_setup import new_engine
 
 pytestmark = pytest.mark.model
 

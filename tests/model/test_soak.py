@@ -28,9 +28,9 @@ from inference.llama.loader import load
 from inference.prompt.builder import PromptBuilder
 from inference.protocol import ChatMessage, FinishReason, GenerationRequest, Role, SamplingParams
 from inference.store import connect
-from inference.worker.runtime import Runtime
+from inference.worker.attempt.context import Served
+from inference.worker.process.runtime import Runtime
 from inference.worker.tasks import answer_waiting
-from inference.worker.workbench import Served
 from tests.model.conftest import small_config
 from tests.worker.scripted import Store, settings
 

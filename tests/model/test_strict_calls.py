@@ -12,7 +12,7 @@ from inference.log import tool_calls_of
 from inference.output.tool_calls import ToolCallParser
 from inference.prompt.builder import PromptBuilder
 from inference.protocol import GenerationRequest, SamplingParams, ToolSpec
-from inference.worker.workbench import Served
+from inference.worker.attempt.context import Served
 from tests.model.test_prompts import ask
 
 pytestmark = pytest.mark.model

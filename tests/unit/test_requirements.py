@@ -33,7 +33,12 @@ for module in modules:
 """
 
 WEB = ["chatsite.asgi", "chatsite.celery", "chatsite.urls", "inference.client", "inference.prompt.builder"]
-WORKER = ["inference.worker.__main__", "inference.worker.lifecycle", "inference.worker.tasks", "inference.llama.loader"]
+WORKER = [
+    "inference.worker.__main__",
+    "inference.worker.process.lifecycle",
+    "inference.worker.tasks",
+    "inference.llama.loader",
+]
 
 
 def held(name: str) -> set[str]:
@@ -69,7 +74,7 @@ LOADED_AT_A_WORKERS_START = """
 import sys
 from celery import signals
 from inference.celery import app
-import inference.worker.lifecycle
+import inference.worker.process.lifecycle
 
 signals.import_modules.send(sender=app)
 signals.worker_init.send(sender=None)

@@ -24,9 +24,9 @@ from inference.protocol import ChatMessage, Event, EventKind, Finish, Generation
 from inference.store import connect
 from inference.testing import ScriptedBackend
 from inference.waiting_room import WaitingRoom
-from inference.worker.runtime import Runtime
+from inference.worker.attempt.context import Served
+from inference.worker.process.runtime import Runtime
 from inference.worker.tasks import answer_waiting
-from inference.worker.workbench import Served
 
 MODEL = "scripted"
 END, OPEN, CLOSE = 256, 257, 258

@@ -13,7 +13,7 @@ from inference.log import Log
 from inference.output.deltas import OutputPipeline
 from inference.output.thinking import ThinkTags
 from inference.protocol import EventKind, FinishReason, TokenLogprob
-from inference.worker.answer_text import AnswerText
+from inference.worker.attempt.output_processor import AnswerText
 from tests.worker.scripted import TAGS, ScriptedWorker, Store, check_whole, text_of
 
 MakeWorker = Callable[..., ScriptedWorker]

@@ -9,7 +9,7 @@ import pytest
 
 from inference.client import InferenceClient
 from inference.protocol import EventKind, FinishReason, GenerationRequest, Opening
-from inference.worker.attempts import Notice
+from inference.worker.attempt.attempts import Notice
 from tests.worker.scripted import (
     CONTEXT_TOKENS,
     ScriptedWorker,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from inference.output.deltas import merged
 from inference.protocol import Delta, Event, EventKind, Finish, FinishReason, ToolCallDelta
-from inference.worker.outbox import Outbox
+from inference.worker.attempt.outbox import Outbox
 
 
 @dataclass

@@ -14,9 +14,9 @@ from inference.event_log import EventLog
 from inference.protocol import Delta, Event, EventKind, Finish, FinishReason
 from inference.store import connect
 from inference.waiting_room import Claim
-from inference.worker.attempts import Attempt, Notice
-from inference.worker.outbox import Outbox
-from inference.worker.publisher import Publisher
+from inference.worker.attempt.attempts import Attempt, Notice
+from inference.worker.attempt.outbox import Outbox
+from inference.worker.attempt.publisher import Publisher
 from tests.worker.proxy import LossyProxy
 from tests.worker.scripted import (
     MODEL,

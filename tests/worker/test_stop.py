@@ -12,8 +12,8 @@ from redis import Redis
 from inference import keys
 from inference.client import InferenceClient
 from inference.protocol import FinishReason
-from inference.worker.attempts import Attempts, Notice
-from inference.worker.cancellation import Cancellation
+from inference.worker.attempt.attempts import Attempts, Notice
+from inference.worker.threads.cancellation import Cancellation
 from tests.worker.scripted import ScriptedWorker, Store, check_whole, text_of, wait_until
 
 MakeWorker = Callable[..., ScriptedWorker]

@@ -20,8 +20,8 @@ from inference.errors import ConfigError, ModelFileError
 from inference.orders import Orders
 from inference.registry import Registry
 from inference.swap_messages import SwapOrder, SwapReport
-from inference.worker.image import Handover, handover_of
-from inference.worker.swapping import Swapping, find_servable
+from inference.worker.process.reexec import Handover, handover_of
+from inference.worker.process.swap_model import Swapping, find_servable
 from tests.worker.scripted import MODEL, ScriptedWorker, Store, check_whole, settings, text_of, wait_until
 
 MakeWorker = Callable[..., ScriptedWorker]

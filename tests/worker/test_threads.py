@@ -19,10 +19,10 @@ from inference.lease import Renewal as Renewed
 from inference.prompt.kit import PromptKit
 from inference.registry import Registry
 from inference.waiting_room import Claim
-from inference.worker.attempts import Attempts, Notice
-from inference.worker.heartbeat import Heartbeat
-from inference.worker.renewal import Renewal
-from inference.worker.watchdog import HUNG_EXIT_CODE, Watchdog
+from inference.worker.attempt.attempts import Attempts, Notice
+from inference.worker.threads.heartbeat import Heartbeat
+from inference.worker.threads.lease_renewal import Renewal
+from inference.worker.threads.watchdog import HUNG_EXIT_CODE, Watchdog
 from tests.worker.scripted import CONTEXT_TOKENS, MODEL, ScriptedWorker, Store, kit, request, settings, wait_until
 
 MakeWorker = Callable[..., ScriptedWorker]

@@ -47,12 +47,12 @@ from inference.registry import Registry
 from inference.store import connect
 from inference.swap_messages import SwapOrder
 from inference.waiting_room import WaitingRoom
-from inference.worker import image
-from inference.worker.heartbeat import Heartbeat
-from inference.worker.image import Handover
-from inference.worker.loading import Loading
-from inference.worker.runtime import Runtime
-from inference.worker.swapping import Swapping
+from inference.worker.process import reexec
+from inference.worker.process.load_model import Loading
+from inference.worker.process.reexec import Handover
+from inference.worker.process.runtime import Runtime
+from inference.worker.process.swap_model import Swapping
+from inference.worker.threads.heartbeat import Heartbeat
 
 log = structlog.get_logger(__name__)
 
@@ -91,7 +91,7 @@ def choose_model(instance: Any, conf: Any, options: dict[str, Any], **_: Any) ->
     global _chosen
     try:
         config = configuration.load()
-        handover = image.handover_of(config)
+        handover = reexec.handover_of(config)
     except InferenceError as error:
         _fail(error)
     try:
@@ -298,7 +298,7 @@ def _replace_process(
     model: str, handover: Handover, config: InferenceConfig, *, is_asked_to_stop: Callable[[], bool]
 ) -> None:
     try:
-        image.become(model, handover, config, is_asked_to_stop=is_asked_to_stop)
+        reexec.become(model, handover, config, is_asked_to_stop=is_asked_to_stop)
     except OSError as error:
         _fail(f"The process could not be replaced by one that serves {model}: {error}")
 

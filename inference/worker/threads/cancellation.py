@@ -16,7 +16,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from inference import keys
-from inference.worker.attempts import Attempts, Notice
+from inference.worker.attempt.attempts import Attempts, Notice
 
 log = structlog.get_logger(__name__)
 

@@ -16,8 +16,8 @@ from collections.abc import Callable
 import structlog
 
 from inference.engine.stats import EngineStats
-from inference.worker.attempts import Notice
-from inference.worker.ticking import TickingThread
+from inference.worker.attempt.attempts import Notice
+from inference.worker.threads.periodic import TickingThread
 
 log = structlog.get_logger(__name__)
 

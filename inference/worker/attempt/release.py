@@ -12,9 +12,9 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from inference import metrics
-from inference.worker.attempts import Attempt
-from inference.worker.outbox import Outbox
-from inference.worker.workbench import Workbench, hint
+from inference.worker.attempt.attempts import Attempt
+from inference.worker.attempt.context import Workbench, hint
+from inference.worker.attempt.outbox import Outbox
 
 SETTLE_SECONDS = 1.0  # news may take so long to leave before the generation is handed on without them
 

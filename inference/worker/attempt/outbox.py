@@ -14,7 +14,7 @@ import msgspec
 
 from inference.output.deltas import merged
 from inference.protocol import Delta, Event, EventKind, Finish, TokenLogprob
-from inference.worker.attempts import Attempt
+from inference.worker.attempt.attempts import Attempt
 
 MAX_UNSENT_TOKENS = 65_536  # while Redis is away; far above what one lease of decoding writes
 

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from inference.cards import WorkerCard
 from inference.registry import Registry
-from inference.worker.ticking import TickingThread
+from inference.worker.threads.periodic import TickingThread
 
 log = structlog.get_logger(__name__)
 

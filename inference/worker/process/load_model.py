@@ -17,8 +17,8 @@ from inference.config import InferenceConfig
 from inference.errors import InferenceError
 from inference.prompt.builder import PromptBuilder
 from inference.store import connect
-from inference.worker.runtime import Runtime
-from inference.worker.workbench import Served
+from inference.worker.attempt.context import Served
+from inference.worker.process.runtime import Runtime
 
 log = structlog.get_logger(__name__)
 
@@ -56,7 +56,7 @@ class Loading:
     def _load(self) -> None:
         # Here: nothing else in a worker's tests needs the library.
         from inference.llama import loader
-        from inference.worker.engine_setup import new_engine
+        from inference.worker.process.engine_setup import new_engine
 
         loaded = loader.load(self._entry, self._config)
         prompts = PromptBuilder(loaded.kit)

@@ -22,12 +22,12 @@ from inference.engine.engine import Engine
 from inference.event_log import EventLog
 from inference.lease import Leases
 from inference.waiting_room import WaitingRoom
-from inference.worker.attempts import Attempts, Notice
-from inference.worker.cancellation import Cancellation
-from inference.worker.publisher import Publisher
-from inference.worker.renewal import Renewal
-from inference.worker.watchdog import Watchdog
-from inference.worker.workbench import Served, Workbench
+from inference.worker.attempt.attempts import Attempts, Notice
+from inference.worker.attempt.context import Served, Workbench
+from inference.worker.attempt.publisher import Publisher
+from inference.worker.threads.cancellation import Cancellation
+from inference.worker.threads.lease_renewal import Renewal
+from inference.worker.threads.watchdog import Watchdog
 
 log = structlog.get_logger(__name__)
 

@@ -26,7 +26,7 @@ from inference.prompt.tokenizer import check_supported
 from inference.registry import Registry
 from inference.swap_messages import SwapOrder, SwapReport
 from inference.waiting_room import WaitingRoom
-from inference.worker.runtime import Runtime
+from inference.worker.process.runtime import Runtime
 
 log = structlog.get_logger(__name__)
 

@@ -22,8 +22,8 @@ from inference.config import InferenceConfig
 from inference.errors import EventsExpired
 from inference.event_log import Appended, EventLog
 from inference.protocol import Delta, Event, Finish, TokenLogprob
-from inference.worker.attempts import Attempt, Notice
-from inference.worker.outbox import MAX_UNSENT_TOKENS, Outbox
+from inference.worker.attempt.attempts import Attempt, Notice
+from inference.worker.attempt.outbox import MAX_UNSENT_TOKENS, Outbox
 
 log = structlog.get_logger(__name__)
 

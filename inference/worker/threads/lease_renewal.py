@@ -13,8 +13,8 @@ from redis.exceptions import RedisError
 
 from inference.config import InferenceConfig
 from inference.lease import Leases
-from inference.worker.attempts import Attempt, Attempts, Notice
-from inference.worker.ticking import TickingThread
+from inference.worker.attempt.attempts import Attempt, Attempts, Notice
+from inference.worker.threads.periodic import TickingThread
 
 log = structlog.get_logger(__name__)
 

@@ -14,8 +14,8 @@ from inference.engine.sampling.plan import SamplerPlan, seed_of
 from inference.output.deltas import OutputPipeline
 from inference.prompt.builder import Prompt
 from inference.protocol import Cut, GenerationRequest, SamplingParams
-from inference.worker.opening import Recital
-from inference.worker.workbench import Served
+from inference.worker.attempt.assistant_prefix import Recital
+from inference.worker.attempt.context import Served
 
 
 @dataclass(frozen=True, kw_only=True)

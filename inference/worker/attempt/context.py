@@ -27,8 +27,8 @@ from inference.output.tool_calls import OPEN, ToolCallParser
 from inference.prompt.builder import Prompt, PromptBuilder
 from inference.protocol import GenerationRequest, SamplingParams
 from inference.waiting_room import WaitingRoom
-from inference.worker.opening import opening_tokens
-from inference.worker.publisher import Publisher
+from inference.worker.attempt.assistant_prefix import opening_tokens
+from inference.worker.attempt.publisher import Publisher
 
 T = TypeVar("T")
 

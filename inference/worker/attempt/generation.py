@@ -22,14 +22,14 @@ from inference.engine.engine import Engine
 from inference.engine.request import Ended, Reading, Submission
 from inference.errors import EngineDied, EngineStopped, EventsExpired, InvalidRequest
 from inference.protocol import Cut, Delta, ErrorFacts, Event, EventKind, Finish, FinishReason, TokenLogprob, Usage
-from inference.worker import parting
-from inference.worker.answer_text import AnswerText
-from inference.worker.attempts import Arrived, Attempt, Notice
-from inference.worker.opening import Recital
-from inference.worker.preparation import Preparation
-from inference.worker.publisher import PUBLISHER_MS
-from inference.worker.stopwatch import Stopwatch
-from inference.worker.workbench import Workbench, hint
+from inference.worker.attempt import release
+from inference.worker.attempt.assistant_prefix import Recital
+from inference.worker.attempt.attempts import Arrived, Attempt, Notice
+from inference.worker.attempt.context import Workbench, hint
+from inference.worker.attempt.input_processor import Preparation
+from inference.worker.attempt.output_processor import AnswerText
+from inference.worker.attempt.publisher import PUBLISHER_MS
+from inference.worker.attempt.timings import Stopwatch
 
 log = structlog.get_logger(__name__)
 
@@ -299,12 +299,12 @@ class Generation:
 
     def _hand_on(self) -> None:
         self._leave_engine()
-        parting.hand_on(self._bench, self._attempt, self._outbox, self._log, num_tokens=len(self._text.tokens))
+        release.hand_on(self._bench, self._attempt, self._outbox, self._log, num_tokens=len(self._text.tokens))
 
     def _give_up(self) -> None:
         self._leave_engine()
         self._is_in_engine = False  # a hung engine never says that it ended
-        parting.give_up(self._bench, self._attempt, self._outbox, self._log, num_tokens=len(self._text.tokens))
+        release.give_up(self._bench, self._attempt, self._outbox, self._log, num_tokens=len(self._text.tokens))
 
     def _lose(self) -> None:
         """Somebody else's now. Nothing more is written."""

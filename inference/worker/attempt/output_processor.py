@@ -15,7 +15,7 @@ from inference.log import Log, tool_calls_of
 from inference.output.deltas import OutputPipeline
 from inference.output.loop_detector import LoopDetector
 from inference.protocol import Delta
-from inference.worker.news import News, NewsWithLogprobs
+from inference.worker.attempt.output_events import News, NewsWithLogprobs
 
 
 class AnswerText:
