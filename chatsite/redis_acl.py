@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from inference import keys
+from inference.coordination import redis_keys
 
 ROLES = ("web", "site", "gpu")
 
@@ -23,7 +23,7 @@ _WORK = "+@transaction +eval +evalsha +script|load +script|exists +publish +subs
 _COMMANDS = ("-@all", _DATA, _KEYS, _WORK, _ASKING)
 
 # What scripts name as their key: the beginning of all others. Nothing lies there.
-_SCRIPTS = f"~{keys.PREFIX}"
+_SCRIPTS = f"~{redis_keys.PREFIX}"
 _BINDINGS = ("_kombu.binding.", "_kombu.binding_permanent.")
 
 
@@ -53,25 +53,34 @@ def template() -> str:
 
 
 def _web() -> tuple[str, ...]:
-    return (f"~{keys.PREFIX}*", f"&{keys.PREFIX}*", *_COMMANDS, "+scan")
+    return (f"~{redis_keys.PREFIX}*", f"&{redis_keys.PREFIX}*", *_COMMANDS, "+scan")
 
 
 def _site() -> tuple[str, ...]:
     """Of what begins with c, which the cache does, its queues alone."""
-    return (_SCRIPTS, f"~{keys.PREFIX}[^c]*", f"~{keys.CELERY_PREFIX}*", f"&{keys.PREFIX}*", *_COMMANDS, "+scan")
+    return (
+        _SCRIPTS,
+        f"~{redis_keys.PREFIX}[^c]*",
+        f"~{redis_keys.CELERY_PREFIX}*",
+        f"&{redis_keys.PREFIX}*",
+        *_COMMANDS,
+        "+scan",
+    )
 
 
 def _gpu() -> tuple[str, ...]:
     own = ("gen:*", "log:*", "room:*", "prefix:*", "leases", "workers", "worker:*", "swap:*", "swap-report:*", "kit:*")
-    bindings = [f"{binding}{queue}" for binding in _BINDINGS for queue in (keys.queue("*"), keys.SITE_QUEUE)]
-    queues = (keys.queue("*"), f"{keys.unacked('generate')}*", *bindings)
+    bindings = [
+        f"{binding}{queue}" for binding in _BINDINGS for queue in (redis_keys.queue("*"), redis_keys.SITE_QUEUE)
+    ]
+    queues = (redis_keys.queue("*"), f"{redis_keys.unacked('generate')}*", *bindings)
     return (
         _SCRIPTS,
-        *(f"~{keys.PREFIX}{name}" for name in own),
-        *(f"~{keys.CELERY_PREFIX}{name}" for name in queues),
-        f"%W~{keys.CELERY_PREFIX}{keys.SITE_QUEUE}*",  # it rings there, and reads no one else's bell
-        f"&{keys.PREFIX}news:*",
-        f"&{keys.STOPS}",
+        *(f"~{redis_keys.PREFIX}{name}" for name in own),
+        *(f"~{redis_keys.CELERY_PREFIX}{name}" for name in queues),
+        f"%W~{redis_keys.CELERY_PREFIX}{redis_keys.SITE_QUEUE}*",  # it rings there, and reads no one else's bell
+        f"&{redis_keys.PREFIX}news:*",
+        f"&{redis_keys.STOPS}",
         *_COMMANDS,
     )
 

@@ -17,13 +17,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from inference import adapter, gguf_header, hub, servable
-from inference.adapter import AppliedAdapter
 from inference.config import InferenceConfig
 from inference.errors import ConfigError, InferenceError, ModelFileError
-from inference.gguf_header import GgufHeader
+from inference.messages.generation import SamplingParams
+from inference.model_files import check, download, gguf_header, lora
+from inference.model_files.gguf_header import GgufHeader
+from inference.model_files.lora import AppliedAdapter
 from inference.prompt.kit import ThinkTags
-from inference.protocol import SamplingParams
 
 SHIPPED_FILE = Path(__file__).with_name("models.toml")
 TEMPLATES = Path(__file__).parent / "prompt" / "templates"
@@ -187,7 +187,7 @@ def entry_of_path(path: Path) -> CatalogEntry:
         ModelFileError: missing, cut, not a GGUF or not servable.
     """
     header = gguf_header.read(path)
-    servable.check(header)
+    check.check(header)
     return completed(_bare_entry(Source(path=str(path))), header)
 
 
@@ -230,7 +230,7 @@ def is_at_hand(source: Source) -> bool:
         return Path(source.path).is_file()
     if source.package:
         return _package_file(source) is not None
-    return hub.cached(_wanted(source)) is not None
+    return download.cached(_wanted(source)) is not None
 
 
 def resolve(entry: CatalogEntry, *, model_dir: str = "") -> GgufHeader:
@@ -242,7 +242,7 @@ def resolve(entry: CatalogEntry, *, model_dir: str = "") -> GgufHeader:
     """
     path = _find(entry.source, f"The model {entry.name}", model_dir)
     header = gguf_header.read(path)
-    servable.check(header)  # says what is wrong with it, if anything is
+    check.check(header)  # says what is wrong with it, if anything is
     _check_sha256(entry.source, path)
     return header
 
@@ -256,7 +256,7 @@ def resolve_adapters(entry: CatalogEntry, base: GgufHeader, *, model_dir: str = 
     found = []
     for number, source in enumerate(entry.adapters, 1):
         path = _find(source, f"Adapter {number} of {entry.name}", model_dir)
-        found.append(adapter.check(gguf_header.read(path), base, source.scale))
+        found.append(lora.check(gguf_header.read(path), base, source.scale))
         _check_sha256(source, path)
     return tuple(found)
 
@@ -271,7 +271,7 @@ def _find(source: Source, what: str, model_dir: str) -> Path:
             raise ModelFileError(f"{what} comes with the Python package {source.package}, which is not installed here.")
         return found
     wanted = _wanted(source)
-    return hub.cached(wanted) or hub.fetch(wanted, folder=Path(model_dir).expanduser() if model_dir else None)
+    return download.cached(wanted) or download.fetch(wanted, folder=Path(model_dir).expanduser() if model_dir else None)
 
 
 def _check_sha256(source: Source, path: Path) -> None:
@@ -289,8 +289,8 @@ def _at(source: S, path: Path) -> S:
     return msgspec.structs.replace(source, hub="", file="", revision="main", path=str(path))
 
 
-def _wanted(source: Source) -> hub.Wanted:
-    return hub.Wanted(source.hub, source.file, source.revision, source.sha256)
+def _wanted(source: Source) -> download.Wanted:
+    return download.Wanted(source.hub, source.file, source.revision, source.sha256)
 
 
 def _package_file(source: Source) -> Path | None:

@@ -12,14 +12,14 @@ from uuid import UUID
 from celery import Celery
 from kombu.exceptions import OperationalError
 
-from inference import keys
 from inference.config import InferenceConfig, load
+from inference.coordination import redis_keys
+from inference.coordination.redis_client import ANSWER_SECONDS, CONNECT_SECONDS, HEALTH_CHECK_SECONDS, UNAVAILABLE
 from inference.errors import StoreUnavailable
-from inference.store import ANSWER_SECONDS, CONNECT_SECONDS, HEALTH_CHECK_SECONDS, UNAVAILABLE
 
 GENERATE_TASK = "inference.generate"
 RECORD_TASK = "chat.record"
-SITE_QUEUE = keys.SITE_QUEUE
+SITE_QUEUE = redis_keys.SITE_QUEUE
 
 # One more try at once, for the pooled connection that died while it was idle.
 PUBLISH_RETRY_POLICY = {"max_retries": 1, "interval_start": 0.0, "interval_step": 0.1, "interval_max": 0.1}
@@ -31,10 +31,10 @@ def configure(app: Celery, config: InferenceConfig, side: str = "generate") -> C
     app.conf.update(
         broker_url=config.redis_url,
         broker_transport_options={
-            "global_keyprefix": keys.CELERY_PREFIX,
-            "unacked_key": keys.unacked(side),
-            "unacked_index_key": f"{keys.unacked(side)}.index",
-            "unacked_mutex_key": f"{keys.unacked(side)}.mutex",
+            "global_keyprefix": redis_keys.CELERY_PREFIX,
+            "unacked_key": redis_keys.unacked(side),
+            "unacked_index_key": f"{redis_keys.unacked(side)}.index",
+            "unacked_mutex_key": f"{redis_keys.unacked(side)}.mutex",
             "socket_connect_timeout": CONNECT_SECONDS,
             "socket_timeout": ANSWER_SECONDS,
             "socket_keepalive": True,
@@ -86,7 +86,7 @@ def ring(model: str, *, app: Celery = app) -> None:
     Raises:
         StoreUnavailable: the broker did not take it in time; the sweeper rings again.
     """
-    _send(app, GENERATE_TASK, model, keys.queue(model))
+    _send(app, GENERATE_TASK, model, redis_keys.queue(model))
 
 
 def send_record(generation_id: UUID, *, app: Celery = app) -> None:

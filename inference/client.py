@@ -18,13 +18,11 @@ import redis
 import redis.asyncio
 import structlog
 
-from inference import celery, event_log, keys, orders, registry, waiting_room
-from inference.cards import ModelCard, WorkerCard
+from inference import celery
 from inference.config import InferenceConfig, load
-from inference.errors import InvalidRequest, LogUnreadable, ModelNotServed, PromptTooLong, StoreUnavailable
-from inference.log import Log
-from inference.protocol import ErrorFacts, Event, Finish, FinishReason, GenerationRequest, SamplingParams, Standing
-from inference.store import (
+from inference.coordination import event_log, redis_keys, registry, swap_orders, waiting_room
+from inference.coordination.log_view import Log
+from inference.coordination.redis_client import (
     AsyncScripts,
     Scripts,
     active_ttl_ms,
@@ -34,7 +32,18 @@ from inference.store import (
     connect_for_reading,
     reaching,
 )
-from inference.swap_messages import SwapOrder, SwapReport
+from inference.errors import InvalidRequest, LogUnreadable, ModelNotServed, PromptTooLong, StoreUnavailable
+from inference.messages.cards import ModelCard, WorkerCard
+from inference.messages.generation import (
+    ErrorFacts,
+    Event,
+    Finish,
+    FinishReason,
+    GenerationRequest,
+    SamplingParams,
+    Standing,
+)
+from inference.messages.swap import SwapOrder, SwapReport
 
 if TYPE_CHECKING:
     from inference.prompt.builder import PromptBuilder
@@ -98,7 +107,7 @@ class InferenceClient:
         self._standings = waiting_room.WaitingRoom(reading, config)
         self._logs = event_log.EventLog(reading, config)
         self._registry = registry.Registry(reading)
-        self._orders = orders.Orders(self.redis)
+        self._orders = swap_orders.Orders(self.redis)
         self._reading = reading
         self._ttl_ms = active_ttl_ms(config)
         self._builders: dict[str, PromptBuilder] = {}
@@ -284,7 +293,7 @@ class InferenceClient:
                 event_log.finish_event(lost(self._config.max_attempts)),
                 self._config.max_attempts,
                 self._ring_again_ms,
-                keys.bells(""),
+                redis_keys.bells(""),
             )
         swept = Swept(verdict.decode())
         if swept in (Swept.ENTERED, Swept.RANG):
@@ -300,7 +309,7 @@ class InferenceClient:
                 with event_log.expecting_a_log(generation_id):
                     self._scripts.run("forget", self._ttl_ms, str(generation_id))
             except LogUnreadable:
-                self.redis.delete(keys.generation(generation_id), keys.log(generation_id))
+                self.redis.delete(redis_keys.generation(generation_id), redis_keys.log(generation_id))
 
     @property
     def kept_seconds(self) -> float:
@@ -318,13 +327,13 @@ class InferenceClient:
         """
         num_gone = 0
         with reaching():
-            for found in self.redis.scan_iter(match=f"{keys.PREFIX}*", count=SCANNED_KEYS):
+            for found in self.redis.scan_iter(match=f"{redis_keys.PREFIX}*", count=SCANNED_KEYS):
                 key = found.decode(errors="replace")
                 if user_key in key:
                     num_gone += int(self.redis.delete(found))
-                elif key.startswith(keys.ROOMS) and key.endswith((":users", ":served")):
+                elif key.startswith(redis_keys.ROOMS) and key.endswith((":users", ":served")):
                     num_gone += int(self.redis.zrem(found, user_key))
-                elif key.startswith(keys.ROOMS) and key.endswith(":running"):
+                elif key.startswith(redis_keys.ROOMS) and key.endswith(":running"):
                     num_gone += int(self.redis.hdel(found, user_key))
         return num_gone
 
@@ -351,7 +360,7 @@ class AsyncInferenceClient:
     @staticmethod
     def news_channel(generation_id: UUID) -> str:
         """The channel on which every entry of the generation's log is published as it is written."""
-        return keys.news(generation_id)
+        return redis_keys.news(generation_id)
 
     @staticmethod
     def parse_news(payload: bytes) -> tuple[str, Event]:
@@ -374,7 +383,7 @@ class AsyncInferenceClient:
 
     async def workers(self) -> list[WorkerCard]:
         with reaching():
-            names = registry.names_of(await self._reading.zrange(keys.WORKERS, 0, registry.MAX_WORKERS - 1))
+            names = registry.names_of(await self._reading.zrange(redis_keys.WORKERS, 0, registry.MAX_WORKERS - 1))
             if not names:
                 return []
             async with self._reading.pipeline(transaction=False) as pipeline:

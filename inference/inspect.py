@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from inference import adapter, catalog, config, gguf_header, memory
-from inference.adapter import AppliedAdapter
+from inference import catalog, config
 from inference.catalog import FALLBACK_TEMPLATE, FILES_OWN, TEMPLATES, Catalog, CatalogEntry
 from inference.errors import ConfigError, InferenceError, ModelFileError
-from inference.gguf_header import GgufHeader
-from inference.memory import MemoryEstimate
+from inference.model_files import gguf_header, lora, memory_estimate
+from inference.model_files.gguf_header import GgufHeader
+from inference.model_files.lora import AppliedAdapter
+from inference.model_files.memory_estimate import MemoryEstimate
 
 MAX_CONTEXT_TOKENS, MAX_SLOTS = 1_048_576, 256
 
@@ -197,7 +198,7 @@ def table(facts: dict[str, Any], form: argparse.Namespace) -> str:
 
 
 def _mib(num_bytes: int) -> str:
-    return f"{num_bytes / memory.MIB:,.1f} MiB"
+    return f"{num_bytes / memory_estimate.MIB:,.1f} MiB"
 
 
 def _nope(facts: dict[str, Any]) -> str:
@@ -262,7 +263,7 @@ def _adapters(header: GgufHeader, entry: CatalogEntry, paths: Sequence[str]) -> 
                 f"An adapter of {entry.name} is not on this machine; `manage.py pullmodel {entry.name}` fetches it."
             )
     own = catalog.resolve_adapters(entry, header, model_dir=config.load().model_dir)
-    return *own, *(adapter.check(gguf_header.read(Path(path).expanduser()), header) for path in paths)
+    return *own, *(lora.check(gguf_header.read(Path(path).expanduser()), header) for path in paths)
 
 
 def _model(name: str) -> tuple[GgufHeader, CatalogEntry]:
@@ -290,7 +291,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("model", metavar="MODEL", help="path of a .gguf, catalog name, or owner/repo:file.gguf")
     parser.add_argument("--context", type=int, help="tokens of one conversation (default: the catalog's)")
     parser.add_argument("--slots", type=int, help="conversations at once (default: the catalog's)")
-    parser.add_argument("--kv", choices=tuple(memory.KV_BYTES_PER_VALUE), help="type of keys and values")
+    parser.add_argument("--kv", choices=tuple(memory_estimate.KV_BYTES_PER_VALUE), help="type of keys and values")
     parser.add_argument("--device", choices=("cpu", "gpu"), help="default: a GPU where there is one")
     parser.add_argument(
         "--adapter", metavar="PATH", action="append", default=[], help="a LoRA adapter's .gguf; may come several times"
@@ -310,7 +311,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not 1 <= form.context <= MAX_CONTEXT_TOKENS or not 1 <= form.slots <= MAX_SLOTS:
             raise ConfigError(f"--context must be 1 to {MAX_CONTEXT_TOKENS} and --slots 1 to {MAX_SLOTS}.")
         adapters = _adapters(header, entry, form.adapter)
-        estimate = memory.estimate(
+        estimate = memory_estimate.estimate(
             header,
             context_tokens=form.context,
             slots=form.slots,

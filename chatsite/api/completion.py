@@ -29,9 +29,9 @@ from chatsite.chat.dispatch import inference_client
 from chatsite.chat.ending import end_tasks
 from chatsite.chat.hub import Fresh, Gone, Reset, hub
 from chatsite.chat.models import Generation
-from inference.cards import WorkerCard
 from inference.errors import StoreUnavailable
-from inference.protocol import (
+from inference.messages.cards import WorkerCard
+from inference.messages.generation import (
     Delta,
     ErrorFacts,
     Event,
@@ -41,7 +41,7 @@ from inference.protocol import (
     GenerationRequest,
     TokenLogprob,
 )
-from inference.wire import encode
+from inference.messages.serialization import encode
 
 
 @dataclass(frozen=True)

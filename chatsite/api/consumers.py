@@ -28,8 +28,8 @@ from chatsite.api.completion import Completion, Following, Signal, Text
 from chatsite.chat.dispatch import inference_client
 from chatsite.chat.revoking import until_revoked
 from chatsite.chat.streams import RECHECK_SECONDS
-from inference.log import tool_calls_of
-from inference.protocol import CALL_TRUNCATED, ErrorFacts, Finish
+from inference.coordination.log_view import tool_calls_of
+from inference.messages.generation import CALL_TRUNCATED, ErrorFacts, Finish
 
 log = structlog.get_logger(__name__)
 

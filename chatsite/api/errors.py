@@ -27,7 +27,7 @@ from django.db import InterfaceError, OperationalError
 from chatsite.api.responses import ErrorBody, ErrorObject
 from chatsite.chat.errors import QuotaExceeded
 from inference.errors import InferenceError, InvalidRequest, ModelNotServed, PromptTooLong, StoreUnavailable
-from inference.protocol import ErrorFacts
+from inference.messages.generation import ErrorFacts
 
 log = structlog.get_logger(__name__)
 

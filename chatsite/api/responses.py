@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from inference.protocol import FinishReason, TokenLogprob, ToolCall, ToolCallDelta, Usage
+from inference.messages.generation import FinishReason, TokenLogprob, ToolCall, ToolCallDelta, Usage
 
 
 class ErrorObject(msgspec.Struct):

@@ -19,7 +19,7 @@ from chatsite.api.reasoning import ReasoningForm, TemplateOptions, ThinkingForm,
 from chatsite.api.tools import Choice, ChoiceForm, ToolForm
 from chatsite.api.turns import RequestMessage
 from inference.errors import InvalidRequest
-from inference.protocol import MAX_TOP_LOGPROBS, ChatMessage, SamplingParams, ToolSpec
+from inference.messages.generation import MAX_TOP_LOGPROBS, ChatMessage, SamplingParams, ToolSpec
 
 MAX_MESSAGES = 4096
 _TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,9}")

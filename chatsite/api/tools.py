@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from inference.errors import InvalidRequest
-from inference.protocol import ToolSpec
+from inference.messages.generation import ToolSpec
 
 
 class FunctionForm(msgspec.Struct):

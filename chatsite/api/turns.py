@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from inference.errors import InvalidRequest
-from inference.protocol import ChatMessage, Role, ToolCall
+from inference.messages.generation import ChatMessage, Role, ToolCall
 
 ROLES = {
     "system": Role.SYSTEM,

@@ -26,7 +26,7 @@ from chatsite.chat.models import Attachment, Conversation, Generation, Message, 
 from chatsite.chat.text import clean_typed
 from chatsite.chat.tuning import Tuning, checked
 from inference.errors import LogUnreadable, StoreUnavailable
-from inference.protocol import ChatMessage, Opening, Role, SamplingParams
+from inference.messages.generation import ChatMessage, Opening, Role, SamplingParams
 
 log = structlog.get_logger(__name__)
 

@@ -22,8 +22,8 @@ from chatsite.accounts.models import User, new_id
 from chatsite.chat import access, choosing, costs, dispatch, errors, live
 from chatsite.chat.models import Conversation, Generation, Message
 from chatsite.chat.text import title_of
-from inference.protocol import ChatMessage, GenerationRequest, Opening, SamplingParams
-from inference.wire import encode
+from inference.messages.generation import ChatMessage, GenerationRequest, Opening, SamplingParams
+from inference.messages.serialization import encode
 
 MODEL_SAMPLING = SamplingParams()  # the model's own defaults
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from chatsite.chat.models import Message
-from inference.protocol import ToolCall
+from inference.messages.generation import ToolCall
 
 MAX_CALLS = 8  # of one answer; further ones are told that they were too many
 TOO_MANY = f"An answer may make at most {MAX_CALLS} calls."
@@ -28,7 +28,9 @@ class Call(msgspec.Struct, kw_only=True, omit_defaults=True):
     began_at: float = 0.0  # Unix seconds
 
 
-msgspec.convert([], list[Call])  # the first look at the type is here, by one thread: see `inference.wire`
+msgspec.convert(
+    [], list[Call]
+)  # the first look at the type is here, by one thread: see `inference.messages.serialization`
 
 
 def of(message: Message) -> list[Call]:

@@ -19,7 +19,7 @@ from chatsite.chat import dispatch
 from chatsite.chat.errors import ModelUnknown
 from chatsite.chat.models import Generation
 from chatsite.chat.text import clean
-from inference.cards import WorkerCard
+from inference.messages.cards import WorkerCard
 
 LATELY_SECONDS = 86_400.0
 

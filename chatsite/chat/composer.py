@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from django.conf import settings
 
 from chatsite.chat.models import Conversation, Generation
-from inference.cards import ModelCard
+from inference.messages.cards import ModelCard
 
 WARN_PERCENT = 80
 

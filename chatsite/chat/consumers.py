@@ -33,7 +33,7 @@ from chatsite.chat.language import language_of
 from chatsite.chat.revoking import until_revoked
 from chatsite.chat.streams import RECHECK_SECONDS, Budget, TooManyStreams, seat
 from chatsite.chat.viewing import Frame, frames_of, in_thread
-from inference.log import Cursor
+from inference.coordination.log_view import Cursor
 
 log = structlog.get_logger(__name__)
 

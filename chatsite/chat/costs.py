@@ -19,7 +19,7 @@ from chatsite.chat import dispatch, errors, reports
 from chatsite.chat.models import Generation
 from chatsite.usage import ledger, quotas
 from inference.errors import EventsExpired, InvalidRequest, StoreUnavailable
-from inference.protocol import GenerationRequest, Usage
+from inference.messages.generation import GenerationRequest, Usage
 
 log = structlog.get_logger(__name__)
 

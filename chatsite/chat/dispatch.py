@@ -25,11 +25,11 @@ from chatsite.chat.errors import InvalidSettings, PromptTooLong
 from chatsite.chat.models import Attachment, Conversation, Generation, Message
 from chatsite.chat.tools import catalog
 from inference import errors
-from inference.cards import ModelCard, WorkerCard
 from inference.client import InferenceClient
-from inference.log import Log
-from inference.protocol import ChatMessage, GenerationRequest, Opening, Role, SamplingParams, ToolCall
-from inference.wire import decode
+from inference.coordination.log_view import Log
+from inference.messages.cards import ModelCard, WorkerCard
+from inference.messages.generation import ChatMessage, GenerationRequest, Opening, Role, SamplingParams, ToolCall
+from inference.messages.serialization import decode
 
 log = structlog.get_logger(__name__)
 

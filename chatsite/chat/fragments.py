@@ -23,14 +23,16 @@ from chatsite.chat.models import Conversation, Generation, Message
 from chatsite.chat.phases import Phase, phase_of
 from chatsite.chat.text import clean
 from chatsite.chat.tools import catalog
+from inference.coordination.log_view import Cursor, Log
 from inference.errors import EventsExpired, StoreUnavailable
-from inference.log import Cursor, Log
-from inference.protocol import EventKind, FinishReason, Standing
+from inference.messages.generation import EventKind, FinishReason, Standing
 
 SHOWN_MESSAGES = 30  # at the end of a conversation; earlier ones come when asked for
 CACHED_ANSWERS = 512
 MAX_CACHED_CHARS = 32_000
-_arguments_decoder = msgspec.json.Decoder(dict[str, object])  # made at import, by one thread: see inference.wire
+_arguments_decoder = msgspec.json.Decoder(
+    dict[str, object]
+)  # made at import, by one thread: see inference.messages.serialization
 CUT_NOTES = {
     "max_tokens": gettext_lazy("It reached the most tokens an answer may have."),
     "context": gettext_lazy("It filled the model's context."),

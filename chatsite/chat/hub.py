@@ -33,9 +33,9 @@ from chatsite.chat.mailbox import Mailbox
 from chatsite.chat.progress import Fleet
 from inference.client import AsyncInferenceClient
 from inference.config import InferenceConfig
+from inference.coordination.log_view import Cursor, Log
 from inference.errors import EventsExpired, InvalidRequest, StoreUnavailable
-from inference.log import Cursor, Log
-from inference.protocol import Event
+from inference.messages.generation import Event
 
 log = structlog.get_logger(__name__)
 

@@ -16,10 +16,10 @@ import structlog
 
 from chatsite.chat import choosing, dispatch
 from chatsite.chat.models import Generation
-from inference.cards import WorkerCard
 from inference.errors import InvalidRequest
-from inference.protocol import ErrorFacts, Finish, FinishReason
-from inference.wire import encode
+from inference.messages.cards import WorkerCard
+from inference.messages.generation import ErrorFacts, Finish, FinishReason
+from inference.messages.serialization import encode
 
 log = structlog.get_logger(__name__)
 

@@ -11,24 +11,24 @@ from __future__ import annotations
 import re
 from uuid import UUID
 
-from inference import keys
+from inference.coordination import redis_keys
 
 _CHANGE = re.compile(rb"([a-z]{1,20}) ([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 
 
 def channel_of(conversation_id: UUID) -> str:
-    return f"{keys.PREFIX}conversation:{conversation_id}"
+    return f"{redis_keys.PREFIX}conversation:{conversation_id}"
 
 
-STANDING_OF_ALL = f"{keys.PREFIX}standing"
+STANDING_OF_ALL = f"{redis_keys.PREFIX}standing"
 
 
 def channel_of_standing(user_id: UUID) -> str:
-    return f"{keys.PREFIX}standing:{user_id}"
+    return f"{redis_keys.PREFIX}standing:{user_id}"
 
 
 def channel_of_list(user_id: UUID) -> str:
-    return f"{keys.PREFIX}list:{user_id}"
+    return f"{redis_keys.PREFIX}list:{user_id}"
 
 
 def change_of(hint: bytes) -> tuple[str, str] | None:

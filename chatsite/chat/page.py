@@ -27,8 +27,8 @@ from chatsite.chat import sidebar as sidebar_rows
 from chatsite.chat.errors import ModelUnknown, SendRefused
 from chatsite.chat.forms import MessageForm, TuningForm
 from chatsite.chat.models import Conversation, Generation, Message
-from inference.cards import ModelCard
 from inference.errors import StoreUnavailable
+from inference.messages.cards import ModelCard
 
 BEFORE_SHOWN = 4  # messages before one that was jumped to
 

@@ -11,10 +11,10 @@ from collections import deque
 from typing import Any
 from uuid import UUID
 
-from inference.cards import WorkerCard
 from inference.client import AsyncInferenceClient
 from inference.errors import LogUnreadable, StoreUnavailable
-from inference.protocol import Event, EventKind, Standing
+from inference.messages.cards import WorkerCard
+from inference.messages.generation import Event, EventKind, Standing
 
 ASK_SECONDS = 1.0  # between questions about a generation whose log is silent
 SILENT_SECONDS = 3.0  # a running answer that says nothing for so long may have lost its worker

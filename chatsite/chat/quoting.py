@@ -13,7 +13,7 @@ from uuid import UUID
 from chatsite.accounts.models import User
 from chatsite.chat import actions, answering
 from chatsite.chat.models import Conversation
-from inference.protocol import Opening
+from inference.messages.generation import Opening
 
 DOCUMENT = Path(__file__).with_name("quoted.md")
 QUESTION = "/quote"

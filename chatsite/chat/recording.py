@@ -18,9 +18,9 @@ from django.utils import timezone
 from chatsite.chat import costs, dispatch, live, reports, titles
 from chatsite.chat.calls import begun, stored
 from chatsite.chat.models import Generation, Message
+from inference.coordination.log_view import Log
 from inference.errors import EventsExpired, LogUnreadable
-from inference.log import Log
-from inference.protocol import ErrorFacts, Finish, FinishReason
+from inference.messages.generation import ErrorFacts, Finish, FinishReason
 
 log = structlog.get_logger(__name__)
 

@@ -16,9 +16,9 @@ from django.conf import settings
 from chatsite.chat import dispatch
 from chatsite.chat.models import Generation
 from chatsite.chat.text import clean
+from inference.coordination.log_view import Log
 from inference.errors import InvalidRequest
-from inference.log import Log
-from inference.protocol import ErrorFacts, Finish, GenerationRequest, ToolCall, Usage
+from inference.messages.generation import ErrorFacts, Finish, GenerationRequest, ToolCall, Usage
 
 log = structlog.get_logger(__name__)
 

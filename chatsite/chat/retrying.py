@@ -17,7 +17,7 @@ from chatsite.accounts.models import User
 from chatsite.chat import access, answering, dispatch, errors
 from chatsite.chat.models import Conversation, Generation, Message
 from chatsite.chat.tuning import check_model
-from inference.protocol import Opening, SamplingParams
+from inference.messages.generation import Opening, SamplingParams
 
 # Said to the model at the end of the question, in one request; no conversation ever holds it.
 STYLES = {"shorter": "Keep this answer short: a few sentences at most, only what matters most."}

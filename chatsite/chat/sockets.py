@@ -30,7 +30,7 @@ from chatsite.chat.models import Conversation
 from chatsite.chat.revoking import until_revoked
 from chatsite.chat.streams import RECHECK_SECONDS, Budget, TooManyStreams, seat
 from chatsite.chat.viewing import frames_of, in_thread
-from inference.log import Cursor
+from inference.coordination.log_view import Cursor
 
 log = structlog.get_logger(__name__)
 

@@ -22,7 +22,7 @@ from chatsite.chat.models import Generation
 from chatsite.chat.moving import GoneModels
 from inference.client import Swept
 from inference.errors import InvalidRequest, LogUnreadable, StoreUnavailable
-from inference.protocol import ErrorFacts, Finish, FinishReason
+from inference.messages.generation import ErrorFacts, Finish, FinishReason
 
 log = structlog.get_logger(__name__)
 

@@ -46,7 +46,7 @@ from chatsite.chat.models import Conversation, Generation, Message
 from chatsite.chat.text import clean, clean_typed
 from chatsite.chat.tuning import Tuning
 from inference.errors import EventsExpired, StoreUnavailable
-from inference.protocol import ChatMessage, ErrorFacts, FinishReason, GenerationRequest, Role
+from inference.messages.generation import ChatMessage, ErrorFacts, FinishReason, GenerationRequest, Role
 
 log = structlog.get_logger(__name__)
 

@@ -16,8 +16,8 @@ from django.db import transaction
 from chatsite.accounts.models import new_id
 from chatsite.chat import dispatch, quoting
 from chatsite.chat.models import TITLE_CHARS, Conversation, Generation, Message
-from inference.protocol import ChatMessage, GenerationRequest, Role, SamplingParams
-from inference.wire import encode
+from inference.messages.generation import ChatMessage, GenerationRequest, Role, SamplingParams
+from inference.messages.serialization import encode
 
 log = structlog.get_logger(__name__)
 

@@ -35,8 +35,8 @@ from chatsite.chat.progress import Progress
 from chatsite.chat.recording import sha256_of
 from chatsite.chat.telling import ForPage, Plain, Telling
 from chatsite.chat.text import clean
-from inference.log import Cursor
-from inference.protocol import Event, EventKind
+from inference.coordination.log_view import Cursor
+from inference.messages.generation import Event, EventKind
 
 log = structlog.get_logger(__name__)
 

@@ -21,10 +21,10 @@ import structlog
 from django.conf import settings
 
 from chatsite.ops import database, heartbeat
-from inference import keys
-from inference.cards import WorkerCard
 from inference.client import InferenceClient
+from inference.coordination import redis_keys
 from inference.errors import InferenceError, StoreUnavailable
+from inference.messages.cards import WorkerCard
 
 log = structlog.get_logger(__name__)
 
@@ -173,7 +173,7 @@ def _ask_fleet() -> tuple[tuple[WorkerCard, ...], dict[str, int]]:
     """Live workers by name, and how many wait for each model they serve."""
     workers = tuple(sorted(client().workers(), key=lambda w: w.name))
     models = sorted({w.model.name for w in workers})
-    return workers, {model: int(client().redis.zcard(keys.order(model))) for model in models}
+    return workers, {model: int(client().redis.zcard(redis_keys.order(model))) for model in models}
 
 
 _postgres = Question("postgres", _ask_postgres)

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_safe
 from chatsite.chat.models import Generation
 from chatsite.ops import health, metrics
 from chatsite.rules import roles
-from inference.cards import WorkerCard
+from inference.messages.cards import WorkerCard
 
 RECENT = timedelta(seconds=metrics.RECENT_SECONDS)
 

@@ -23,7 +23,7 @@ from chatsite.transfer.records import (
     MessageRecord,
 )
 from inference.errors import InvalidRequest
-from inference.protocol import SamplingParams
+from inference.messages.generation import SamplingParams
 
 MAX_TEXT_CHARS = 4_000_000  # of one message; no model writes so much
 MAX_CALLS = 128  # of one answer
@@ -33,7 +33,7 @@ YEARS = range(1970, 9_999)  # of times: what is outside is none, and beyond some
 MAX_COUNT = 2**31 - 1  # what a column of numbers holds
 COUNTS = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "num_dropped")
 
-_arguments_decoder = msgspec.json.Decoder(dict[str, Any])  # made here: see inference.wire
+_arguments_decoder = msgspec.json.Decoder(dict[str, Any])  # made here: see inference.messages.serialization
 
 
 def checked(record: ConversationRecord) -> ConversationRecord:

@@ -21,7 +21,7 @@ from inference.bench.llama_cpp import LlamaServer, Programs, RunForm, run_batche
 from inference.bench.serve import ServeBench
 from inference.bench.workload import Lengths, Workload
 from inference.errors import ConfigError
-from inference.protocol import SamplingParams
+from inference.messages.generation import SamplingParams
 
 BATCHED_BENCH, ENGINE, SERVER, SERVER_BS = "batched-bench", "engine", "llama-server", "llama-server-bs"
 STACK, SERVER_CHAT = "whole stack", "llama-server, chat"

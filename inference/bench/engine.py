@@ -30,10 +30,10 @@ from inference.engine.sampling.plan import SamplerPlan
 from inference.engine.stats import EngineStats
 from inference.errors import ConfigError
 from inference.llama.loader import LoadedModel, load
+from inference.messages.generation import ChatMessage, FinishReason, GenerationRequest, Role, SamplingParams
 from inference.prompt.builder import PromptBuilder
 from inference.prompt.kit import PromptKit
 from inference.prompt.tokenizer import Tokenizer
-from inference.protocol import ChatMessage, FinishReason, GenerationRequest, Role, SamplingParams
 from inference.worker.process.engine_setup import new_engine
 
 STOP_SECONDS = 10.0

@@ -17,7 +17,7 @@ import msgspec
 from inference.bench.measurement import Goodput, RequestTimes, peak_in_flight, summarize
 from inference.bench.workload import Conversation, Turn, Workload
 from inference.errors import ConfigError
-from inference.protocol import SamplingParams
+from inference.messages.generation import SamplingParams
 
 TIMEOUT_SECONDS = 600.0
 

@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from inference.errors import ConfigError
-from inference.protocol import SamplingParams
+from inference.messages.generation import SamplingParams
 
 # Common words that byte-level BPE vocabularies hold as one token each; a prompt of n words has close to n tokens.
 WORDS = (

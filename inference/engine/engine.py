@@ -26,7 +26,7 @@ from inference.engine.sequence import Sequence
 from inference.engine.stats import EngineStats
 from inference.engine.step_loop import StepLoop, facts_of
 from inference.errors import ConfigError, EngineDied, EngineStopped, InvalidRequest, PromptTooLong
-from inference.protocol import ErrorFacts, FinishReason
+from inference.messages.generation import ErrorFacts, FinishReason
 
 __all__ = ["Ended", "Engine", "EngineStats", "Output", "Reading", "Sink", "Submission", "Token"]
 

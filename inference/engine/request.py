@@ -14,7 +14,7 @@ from uuid import UUID
 from inference.engine.backend import TokenIds
 from inference.engine.constraint import Constraint
 from inference.engine.sampling.plan import SamplerPlan
-from inference.protocol import ErrorFacts, FinishReason
+from inference.messages.generation import ErrorFacts, FinishReason
 
 
 @dataclass(frozen=True)

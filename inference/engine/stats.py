@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inference.protocol import ErrorFacts
+from inference.messages.generation import ErrorFacts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,7 @@ from inference.engine.scheduler import Scheduler, Work
 from inference.engine.sequence import Sequence, SequenceStatus
 from inference.engine.stats import Totals
 from inference.errors import BadLogits, EngineError, InferenceError, InvalidRequest
-from inference.protocol import ErrorFacts, FinishReason
+from inference.messages.generation import ErrorFacts, FinishReason
 
 MAX_FAILURES = 16  # failed forwards in all that end a sequence, though each recomputing went well: the device is ill
 

@@ -20,7 +20,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from inference.errors import InvalidRequest
 from inference.grammar import schema_limits
 from inference.grammar.schema_limits import PARAM
-from inference.protocol import MAX_SCHEMA_CHARS
+from inference.messages.generation import MAX_SCHEMA_CHARS
 
 MAX_REASON_CHARS = 300
 
@@ -51,7 +51,7 @@ _IMPOSSIBLE = ("NoExtension",)
 _UNSUPPORTED = re.compile(r"Unimplemented keys: (\[.*\])")
 _PREAMBLE = re.compile(r"^at \d+\(\d+\): failed to compile JSON schema: ")
 _BAD_PATTERN = re.compile(r"^regex parse error:.*^error: ([^\n]*)", re.DOTALL | re.MULTILINE)
-_names_decoder = msgspec.json.Decoder(list[str])  # made at import, by one thread: see inference.wire
+_names_decoder = msgspec.json.Decoder(list[str])  # made at import, by one thread: see inference.messages.serialization
 _OUTSIDE = re.compile(r"Resource '(.*?)' is not present")
 _FORMAT = re.compile(r"Unknown format: ")
 _RANGE = re.compile(r"Failed to generate regex for \w+ range")

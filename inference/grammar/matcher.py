@@ -22,9 +22,9 @@ from inference.errors import EngineError, InferenceError, InvalidRequest
 from inference.grammar import json_schema, tool_grammar
 from inference.grammar.begun_calls import CallsOnceBegun
 from inference.grammar.schema_limits import PARAM
+from inference.messages.generation import GenerationRequest
 from inference.prompt.kit import PromptKit
 from inference.prompt.tokenizer import Tokenizer
-from inference.protocol import GenerationRequest
 
 log = structlog.get_logger(__name__)
 

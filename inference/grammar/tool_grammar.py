@@ -15,7 +15,7 @@ from llguidance import LLMatcher, LLTokenizer
 from inference.errors import InvalidRequest
 from inference.grammar import json_schema, python_call
 from inference.grammar.relaxation import Relaxed, relaxed
-from inference.protocol import GenerationRequest, ToolSpec
+from inference.messages.generation import GenerationRequest, ToolSpec
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 CODE_OPEN, CODE_CLOSE = "<code>", "</code>"

@@ -1,4 +1,4 @@
-"""LoRA adapters over a loaded model. `inference.adapter` has checked them; the loader calls, before the engine starts.
+"""LoRA adapters over a loaded model. `inference.model_files.lora` has checked them; the loader calls, before the engine starts.
 
 They belong to the context as a whole, never to one sequence: one worker serves one model with these adapters, so KV
 that it cached stays right. llama.cpp frees them with the model.
@@ -12,9 +12,9 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
-from inference.adapter import AppliedAdapter
 from inference.errors import ModelFileError
 from inference.llama.native_log import last_words
+from inference.model_files.lora import AppliedAdapter
 
 
 def open_all(model: Any, adapters: Sequence[AppliedAdapter]) -> list[Any]:

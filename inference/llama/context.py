@@ -27,7 +27,7 @@ from inference.errors import EngineError
 from inference.llama.excerpts import Excerpts
 from inference.llama.layout import arrange, plain
 from inference.llama.native_log import recent_lines
-from inference.memory import GRAPH_TOKENS_CPU
+from inference.model_files.memory_estimate import GRAPH_TOKENS_CPU
 
 log = structlog.get_logger(__name__)
 

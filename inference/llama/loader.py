@@ -17,12 +17,10 @@ import llama_cpp.llama_cpp as lib
 import msgspec
 import structlog
 
-from inference import catalog, memory, metrics
-from inference.cards import ModelCard
+from inference import catalog, metrics
 from inference.catalog import CatalogEntry
 from inference.config import InferenceConfig
 from inference.errors import ModelFileError
-from inference.gguf_header import GgufHeader
 from inference.llama import adapters as native_adapters
 from inference.llama import device as devices
 from inference.llama import self_test
@@ -30,8 +28,17 @@ from inference.llama.context import ContextForm, LlamaBackend, new_context
 from inference.llama.excerpts import block_width
 from inference.llama.native_log import last_words, quiet, recent_lines
 from inference.llama.vocab import Vocabulary, kit_of, mismatch
-from inference.memory import CELL_PADDING, GRAPH_TOKENS_CPU, GRAPH_TOKENS_GPU, KV_BYTES_PER_VALUE, MemoryEstimate
-from inference.notes import NO_GPU, Notes
+from inference.messages.cards import ModelCard
+from inference.model_files import memory_estimate
+from inference.model_files.gguf_header import GgufHeader
+from inference.model_files.load_notes import NO_GPU, Notes
+from inference.model_files.memory_estimate import (
+    CELL_PADDING,
+    GRAPH_TOKENS_CPU,
+    GRAPH_TOKENS_GPU,
+    KV_BYTES_PER_VALUE,
+    MemoryEstimate,
+)
 from inference.prompt.builder import PromptBuilder
 from inference.prompt.kit import PromptKit
 from inference.prompt.tokenizer import check_supported
@@ -194,7 +201,7 @@ def _wanted_form(
     # llama.cpp rounds a stream's cells up to 256; rounding down here keeps its numbers and ours the same.
     context_tokens = max(CELL_PADDING, wanted // CELL_PADDING * CELL_PADDING)
     threads = config.threads or devices.usable_cores()
-    slots = config.slots or (entry.slots if on_gpu else memory.cpu_slots(entry.slots, threads))
+    slots = config.slots or (entry.slots if on_gpu else memory_estimate.cpu_slots(entry.slots, threads))
     pool_tokens = config.kv_tokens // CELL_PADDING * CELL_PADDING
     if 0 < pool_tokens < slots * context_tokens:
         unified = True  # only one pool can be shared
@@ -223,7 +230,7 @@ def _share(config: InferenceConfig) -> float | None:
     """Of the memory that was free, what a worker on a CPU may take with all it has; None: what it was asked for."""
     if config.names_its_size and not config.memory_percent:
         return None
-    return (config.memory_percent or memory.CPU_MEMORY_PERCENT) / 100
+    return (config.memory_percent or memory_estimate.CPU_MEMORY_PERCENT) / 100
 
 
 def _cpu_limit(header: GgufHeader, form: ContextForm, config: InferenceConfig, free_before: int | None) -> float | None:
@@ -281,7 +288,7 @@ def _open_context(
 
 
 def _estimate(header: GgufHeader, form: ContextForm, on_gpu: bool) -> MemoryEstimate:
-    return memory.estimate(
+    return memory_estimate.estimate(
         header,
         context_tokens=form.context_tokens,
         slots=form.slots,
@@ -317,8 +324,8 @@ def _ladder(form: ContextForm, *, spares_slots: bool = False) -> Iterator[Contex
     """Ever smaller: a shared pool halves down to one context, context down to a useful size, then slots halve, then
     keys and values get fewer bits, then context again. `spares_slots`: slots that nobody asked for go first."""
     yield form
-    while spares_slots and form.slots > memory.CPU_SLOTS_AT_LEAST:
-        form = replace(form, slots=max(memory.CPU_SLOTS_AT_LEAST, form.slots // 2))
+    while spares_slots and form.slots > memory_estimate.CPU_SLOTS_AT_LEAST:
+        form = replace(form, slots=max(memory_estimate.CPU_SLOTS_AT_LEAST, form.slots // 2))
         yield form
     while form.pool_tokens > form.context_tokens:
         form = replace(form, pool_tokens=max(form.context_tokens, form.pool_tokens // 2 // CELL_PADDING * CELL_PADDING))

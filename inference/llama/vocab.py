@@ -13,11 +13,11 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
-from inference import gguf_header
 from inference.catalog import FALLBACK_TEMPLATE, TEMPLATES, CatalogEntry
 from inference.errors import ModelFileError
-from inference.gguf_header import GgufHeader
 from inference.llama.native_log import last_words, quiet
+from inference.model_files import gguf_header
+from inference.model_files.gguf_header import GgufHeader
 from inference.prompt.kit import SENTENCEPIECE, PromptKit, TokenType
 from inference.prompt.tokenizer import BREAKER, Tokenizer, check_supported
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 
+from inference.messages.generation import CALL_TRUNCATED, ErrorFacts
 from inference.output.json_scanner import JsonScanner, NotJson
-from inference.protocol import CALL_TRUNCATED, ErrorFacts
 
 MAX_CALL_CHARS = 1_000_000
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from inference.messages.generation import Delta, ToolCallDelta
 from inference.output.detokenizer import Detokenizer
 from inference.output.stop_strings import StopStrings
 from inference.output.thinking import ThinkingSplitter, ThinkTags
 from inference.output.tool_calls import ToolCallParser
-from inference.protocol import Delta, ToolCallDelta
 
 
 class OutputPipeline:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from inference.messages.generation import Delta
 from inference.output.code_fence import CodeFence
 from inference.output.hold_back import HoldBack
-from inference.protocol import Delta
 
 Kind = Literal["content", "reasoning"]
 

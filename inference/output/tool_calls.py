@@ -19,11 +19,11 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Literal
 
+from inference.messages.generation import Delta, ErrorFacts, ToolCallDelta, ToolSpec
 from inference.output import python_calls
 from inference.output.call_text import CallFault, CallText, invalid, truncated, unknown
 from inference.output.code_fence import CodeFence
 from inference.output.python_calls import PythonBlock, Statement
-from inference.protocol import Delta, ErrorFacts, ToolCallDelta, ToolSpec
 
 Dialect = Literal["xml", "python"]
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from inference.messages.generation import ChatMessage, GenerationRequest, Role
 from inference.prompt import context_window, placing
 from inference.prompt import messages as message_rules
 from inference.prompt.chat_template import ChatTemplate, Segment
 from inference.prompt.kit import PromptKit
 from inference.prompt.tokenizer import Tokenizer
 from inference.prompt.tool_texts import Dialect
-from inference.protocol import ChatMessage, GenerationRequest, Role
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,13 @@ from typing import Any
 from jinja2.exceptions import TemplateError
 
 from inference.errors import InvalidRequest, ModelFileError
+from inference.messages.generation import ChatMessage, Role, ToolCall, ToolSpec
 from inference.prompt import messages as message_rules
 from inference.prompt import placing, tool_texts
 from inference.prompt.kit import PromptKit
 from inference.prompt.sandbox import RefusedByTemplate, TemplateSandbox, clock, refuse
 from inference.prompt.tokenizer import BREAKER
 from inference.prompt.tool_texts import Dialect
-from inference.protocol import ChatMessage, Role, ToolCall, ToolSpec
 
 OPEN, CLOSE, OPEN_SYSTEM = "\ufdd0", "\ufdd1", "\ufdd3"
 _MARKS = re.compile(f"[{OPEN}{CLOSE}{OPEN_SYSTEM}{BREAKER}]")

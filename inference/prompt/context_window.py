@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from inference.errors import PromptTooLong
-from inference.protocol import ChatMessage, Role
+from inference.messages.generation import ChatMessage, Role
 
 DEFAULT_REPLY_TOKENS = 1024  # room kept for the reply when the request names no limit
 MIN_REPLY_TOKENS = 64  # less than this is no answer: the prompt is refused instead

@@ -13,7 +13,7 @@ from functools import cached_property
 import msgspec
 
 from inference.errors import InvalidRequest
-from inference.protocol import SamplingParams
+from inference.messages.generation import SamplingParams
 
 KIT_VERSION = 2
 MAX_KIT_BYTES = 256 * 2**20  # unpacked; SmolLM3's kit has 8 MB
@@ -120,4 +120,4 @@ class PromptKit(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return "" if self.eos_id is None else self.tokens[self.eos_id]
 
 
-_decoder = msgspec.msgpack.Decoder(PromptKit)  # made at import, by one thread: see inference.wire
+_decoder = msgspec.msgpack.Decoder(PromptKit)  # made at import, by one thread: see inference.messages.serialization

@@ -13,7 +13,7 @@ from itertools import islice
 import msgspec
 
 from inference.errors import InvalidRequest
-from inference.protocol import (
+from inference.messages.generation import (
     MAX_SCHEMA_CHARS,
     MAX_TOOL_CHARS,
     MAX_TOOLS,

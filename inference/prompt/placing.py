@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from inference.protocol import ChatMessage, Role
+from inference.messages.generation import ChatMessage, Role
 
 BETWEEN = "\n\n"  # two texts that became one turn
 

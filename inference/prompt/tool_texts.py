@@ -12,8 +12,8 @@ from itertools import groupby
 from keyword import iskeyword
 from typing import Any, Literal
 
+from inference.messages.generation import ChatMessage, Role, ToolCall, ToolSpec
 from inference.prompt import messages as message_rules
-from inference.protocol import ChatMessage, Role, ToolCall, ToolSpec
 
 Dialect = Literal["xml", "python"]
 

@@ -10,7 +10,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from inference.celery import GENERATE_TASK, app
-from inference.waiting_room import Claim, Later
+from inference.coordination.waiting_room import Claim, Later
 from inference.worker.attempt.generation import Generation
 from inference.worker.process import lifecycle
 from inference.worker.process.runtime import Runtime

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import psycopg
 from playwright.sync_api import Page
 
-from inference.waiting_room import Claim
+from inference.coordination.waiting_room import Claim
 from tests.fleet import Fleet, wait_for
 from tests.web.chat_worker import MODEL, Attempt, StepWorker
 

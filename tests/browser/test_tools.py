@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page
 
-from inference.protocol import FinishReason
+from inference.messages.generation import FinishReason
 from tests.browser.steps import claimed, send, settled, until
 from tests.web.chat_worker import MODEL, StepWorker
 

@@ -10,10 +10,10 @@ from celery import Celery
 
 from inference import celery
 from inference.client import InferenceClient
-from inference.event_log import EventLog
-from inference.lease import Leases
-from inference.protocol import Event
-from inference.waiting_room import Claim, WaitingRoom
+from inference.coordination.event_log import EventLog
+from inference.coordination.lease import Leases
+from inference.coordination.waiting_room import Claim, WaitingRoom
+from inference.messages.generation import Event
 from tests.coordination.conftest import make_request
 
 NUM_TOKENS = 4  # of a complete answer

@@ -10,12 +10,14 @@ from uuid import uuid4
 import pytest
 import redis as redis_py
 
-from inference.cards import ModelCard, WorkerCard
 from inference.client import InferenceClient
 from inference.config import InferenceConfig, load
-from inference.event_log import EventLog
-from inference.lease import Leases
-from inference.protocol import (
+from inference.coordination.event_log import EventLog
+from inference.coordination.lease import Leases
+from inference.coordination.registry import Registry
+from inference.coordination.waiting_room import WaitingRoom
+from inference.messages.cards import ModelCard, WorkerCard
+from inference.messages.generation import (
     ChatMessage,
     Delta,
     Event,
@@ -26,8 +28,6 @@ from inference.protocol import (
     Role,
     Usage,
 )
-from inference.registry import Registry
-from inference.waiting_room import WaitingRoom
 
 MODEL = "tiny"
 

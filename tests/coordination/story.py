@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import json
 
-from inference import celery, keys
+from inference import celery
 from inference.client import Swept
+from inference.coordination import redis_keys
+from inference.coordination.log_view import Log
+from inference.coordination.waiting_room import Claim
 from inference.errors import EventsExpired
-from inference.log import Log
-from inference.protocol import EventKind, Finish, FinishReason
-from inference.waiting_room import Claim
+from inference.messages.generation import EventKind, Finish, FinishReason
 from tests.coordination.cast import Budget, Row, Services, Viewer, Worker, tokens_of
 from tests.coordination.conftest import MODEL, delta, make_request
 
 STATUS = {FinishReason.STOP: "done", FinishReason.CANCELLED: "stopped", FinishReason.ERROR: "failed"}
-SITE_BELLS = f"{keys.CELERY_PREFIX}{celery.SITE_QUEUE}"
+SITE_BELLS = f"{redis_keys.CELERY_PREFIX}{celery.SITE_QUEUE}"
 
 
 class Story:
@@ -72,7 +73,7 @@ class Story:
         return True
 
     def claim(self, index: int) -> None:
-        if self._take_message(keys.bells(MODEL)):
+        if self._take_message(redis_keys.bells(MODEL)):
             claim = self.services.room.claim(MODEL, f"worker-{index}")
             if isinstance(claim, Claim):
                 assert claim.request == self.request

@@ -13,19 +13,20 @@ import msgspec
 import pytest
 import redis as redis_py
 
-from inference import celery, keys
+from inference import celery
 from inference.client import AsyncInferenceClient, CheckedPrompt, InferenceClient, Swept
 from inference.config import InferenceConfig
+from inference.coordination import redis_keys
+from inference.coordination.event_log import EventLog
+from inference.coordination.lease import Leases
+from inference.coordination.registry import Registry
+from inference.coordination.waiting_room import Claim, WaitingRoom
 from inference.errors import EventsExpired, ModelNotServed, PromptTooLong, StoreUnavailable
-from inference.event_log import EventLog
-from inference.lease import Leases
-from inference.protocol import ChatMessage, Finish, FinishReason, Role, SamplingParams
-from inference.registry import Registry
-from inference.waiting_room import Claim, WaitingRoom
+from inference.messages.generation import ChatMessage, Finish, FinishReason, Role, SamplingParams
 from tests.coordination.conftest import MODEL, delta, finish, make_request, worker_card
 from tests.worker.scripted import kit
 
-SITE = f"{keys.CELERY_PREFIX}{celery.SITE_QUEUE}"
+SITE = f"{redis_keys.CELERY_PREFIX}{celery.SITE_QUEUE}"
 
 
 def tasks_in(redis: redis_py.Redis, name: str) -> list[str]:
@@ -44,7 +45,7 @@ def test_submit_enters_and_rings_and_twice_is_once(redis: redis_py.Redis, client
     client.submit(request)
     standing = client.standing(request.id)
     assert (standing.state, standing.position, standing.num_waiting) == ("waiting", 1, 1)
-    assert set(tasks_in(redis, keys.bells(MODEL))) == {celery.GENERATE_TASK}
+    assert set(tasks_in(redis, redis_keys.bells(MODEL))) == {celery.GENERATE_TASK}
 
 
 def test_cancel_of_a_waiting_one_ends_it_and_asks_to_record(redis: redis_py.Redis, client: InferenceClient) -> None:
@@ -65,7 +66,7 @@ def test_cancel_of_a_leased_one_tells_its_worker(
     client.submit(request)
     claim = claimed(room)
     stops = redis.pubsub(ignore_subscribe_messages=True)
-    stops.subscribe(keys.STOPS)
+    stops.subscribe(redis_keys.STOPS)
     assert stops.get_message(timeout=5) is None
     client.cancel(request.id)
     message = stops.get_message(timeout=5)
@@ -121,11 +122,11 @@ def test_sweep_rings_again_but_bells_never_pile_up(redis: redis_py.Redis, config
     request = make_request()
     client.submit(request)
     assert client.sweep(request.id, stop_requested=False) is Swept.WAITING
-    redis.delete(keys.bells(MODEL))
+    redis.delete(redis_keys.bells(MODEL))
     assert client.sweep(request.id, stop_requested=False) is Swept.RANG
     for _ in range(5):
         assert client.sweep(request.id, stop_requested=False) is Swept.WAITING
-    assert redis.llen(keys.bells(MODEL)) == 1
+    assert redis.llen(redis_keys.bells(MODEL)) == 1
     client.close()
 
 
@@ -145,9 +146,9 @@ def test_forget_leaves_nothing(
     assert client.standing(request.id).state == "unknown"
     with pytest.raises(EventsExpired):
         client.read(request.id)
-    left = [key.decode() for key in redis.scan_iter(f"{keys.PREFIX}*")]
+    left = [key.decode() for key in redis.scan_iter(f"{redis_keys.PREFIX}*")]
     assert not [key for key in left if str(request.id) in key or request.conversation_key in key]
-    assert redis.zcard(keys.LEASES) == 0
+    assert redis.zcard(redis_keys.LEASES) == 0
     assert room.claim(MODEL, "w0") is None
 
 
@@ -161,7 +162,7 @@ def test_workers_and_models_are_those_that_live(redis: redis_py.Redis, registry:
     assert not registry.announce(worker_card("w1", state="loading")), "its kit is not"
     assert [c.name for c in registry.workers()] == ["w0", "w1"]
     assert [m.prompt_kit for m in registry.models()] == [kit]
-    redis.delete(keys.worker("w0"))  # as when it expires
+    redis.delete(redis_keys.worker("w0"))  # as when it expires
     assert [c.name for c in registry.workers()] == ["w1"]
     registry.withdraw("w1")
     assert registry.workers() == []
@@ -217,7 +218,7 @@ async def test_async_client_sees_the_same(
     await other.cancel(request.id)
     assert (await other.standing(request.id)).stop_requested
     assert await other.is_reachable()
-    assert other.news_channel(request.id) == keys.news(request.id)
+    assert other.news_channel(request.id) == redis_keys.news(request.id)
     await other.aclose()
 
 

@@ -9,12 +9,12 @@ import redis as redis_py
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inference import keys
 from inference.config import InferenceConfig
-from inference.event_log import EventLog
-from inference.protocol import GenerationRequest
-from inference.registry import Registry
-from inference.waiting_room import Claim, Later, WaitingRoom
+from inference.coordination import redis_keys
+from inference.coordination.event_log import EventLog
+from inference.coordination.registry import Registry
+from inference.coordination.waiting_room import Claim, Later, WaitingRoom
+from inference.messages.generation import GenerationRequest
 from tests.coordination.conftest import MODEL, finish, make_request, worker_card
 
 
@@ -26,11 +26,11 @@ def next_claim(room: WaitingRoom, worker: str = "w0") -> Claim:
 
 def make_older(redis: redis_py.Redis, request: GenerationRequest, ms: int) -> None:
     """Let the request have waited `ms` longer."""
-    key = keys.generation(request.id)
+    key = redis_keys.generation(request.id)
     for name in ("waiting", "entered"):
         redis.hincrby(key, name, -ms)
-    redis.zincrby(keys.order(MODEL), -ms, str(request.id))
-    for zset in (f"{keys.PREFIX}room:{MODEL}:later", f"{keys.PREFIX}room:{MODEL}:queue:{request.user_key}"):
+    redis.zincrby(redis_keys.order(MODEL), -ms, str(request.id))
+    for zset in (f"{redis_keys.PREFIX}room:{MODEL}:later", f"{redis_keys.PREFIX}room:{MODEL}:queue:{request.user_key}"):
         if redis.zscore(zset, str(request.id)) is not None:
             redis.zincrby(zset, -ms, str(request.id))
 
@@ -193,7 +193,7 @@ def test_prefix_here_is_preferred_among_equals(
     redis: redis_py.Redis, config: InferenceConfig, registry: Registry
 ) -> None:
     room = WaitingRoom(redis, dataclasses.replace(config, prefix_wait_ms=60_000))
-    redis.set(f"{keys.PREFIX}prefix:{MODEL}:held", "w0")
+    redis.set(f"{redis_keys.PREFIX}prefix:{MODEL}:held", "w0")
     room.enter(make_request("ann"))
     held = make_request("bob", conversation_key="held")
     room.enter(held)
@@ -222,7 +222,7 @@ def test_estimate_comes_from_service_times_and_live_slots(
     room.enter(request)
     assert room.standing(request.id).eta_seconds is None
     claim = next_claim(room)
-    redis.hincrby(keys.generation(request.id), "claimed", -8_000)
+    redis.hincrby(redis_keys.generation(request.id), "claimed", -8_000)
     log.finish(request.id, claim.ticket, finish())
     registry.announce(worker_card("w0"))
     waits = make_request()

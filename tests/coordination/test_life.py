@@ -19,14 +19,15 @@ from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from inference import celery, keys
+from inference import celery
 from inference.client import InferenceClient
 from inference.config import InferenceConfig
-from inference.event_log import EventLog, parse_news
-from inference.lease import Leases
-from inference.log import Log
-from inference.protocol import Event, EventKind
-from inference.waiting_room import WaitingRoom
+from inference.coordination import redis_keys
+from inference.coordination.event_log import EventLog, parse_news
+from inference.coordination.lease import Leases
+from inference.coordination.log_view import Log
+from inference.coordination.waiting_room import WaitingRoom
+from inference.messages.generation import Event, EventKind
 from tests.coordination.cast import NUM_TOKENS, Budget, Services, Worker, tokens_of
 from tests.coordination.conftest import MODEL
 from tests.coordination.story import SITE_BELLS, Story
@@ -39,7 +40,7 @@ class Life(RuleBasedStateMachine):
         self.published: dict[str, list[Event]] = {}
         self.latest: Log | None = None
         self.news = self.story.services.redis.pubsub()
-        self.news.subscribe(keys.news(self.story.id))
+        self.news.subscribe(redis_keys.news(self.story.id))
         self._drain_news()
 
     # Each step that can be taken now, as in the model; one rule draws among them, so that none is spent on nothing.
@@ -99,7 +100,7 @@ class Life(RuleBasedStateMachine):
 
     def _worker_steps(self, index: int, worker: Worker) -> Iterator[tuple[str, Callable[[], object]]]:
         story = self.story
-        if worker.phase == "idle" and story.services.redis.llen(keys.bells(MODEL)):
+        if worker.phase == "idle" and story.services.redis.llen(redis_keys.bells(MODEL)):
             yield f"claim {index}", lambda: story.claim(index)
         if worker.phase == "claimed":
             yield f"read log {index}", lambda: story.read_log(index)
@@ -124,11 +125,11 @@ class Life(RuleBasedStateMachine):
 
     def _mishaps(self) -> Iterator[tuple[str, Callable[[], object]]]:
         story = self.story
-        if story.budget.lapses and story.services.redis.zcard(keys.LEASES):
+        if story.budget.lapses and story.services.redis.zcard(redis_keys.LEASES):
             yield "lease lapses", story.lease_lapses
-        if story.budget.wipes and story.services.redis.exists(keys.generation(story.id)):
+        if story.budget.wipes and story.services.redis.exists(redis_keys.generation(story.id)):
             yield "Redis loses everything", story.redis_loses_everything
-        for name in (keys.bells(MODEL), SITE_BELLS):
+        for name in (redis_keys.bells(MODEL), SITE_BELLS):
             if story.budget.losses and story.services.redis.llen(name):
                 yield f"lose a message of {name}", lambda name=name: story.lose_message(name)
 
@@ -178,7 +179,11 @@ class Life(RuleBasedStateMachine):
             assert story.viewer.shown == story.row.text, "the viewer's text differs from the stored one"
         if story.row.status == "done":
             assert len(story.row.text) == NUM_TOKENS, "done but incomplete"
-        own = [k for k in story.services.redis.keys(f"{keys.PREFIX}*") if not k.startswith(keys.CELERY_PREFIX.encode())]
+        own = [
+            k
+            for k in story.services.redis.keys(f"{redis_keys.PREFIX}*")
+            if not k.startswith(redis_keys.CELERY_PREFIX.encode())
+        ]
         with story.services.redis.pipeline() as pipeline:
             for key in own:
                 pipeline.pttl(key)

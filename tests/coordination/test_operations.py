@@ -9,14 +9,14 @@ import msgspec
 import pytest
 import redis as redis_py
 
-from inference import keys
 from inference.config import InferenceConfig
+from inference.coordination import redis_keys
+from inference.coordination.event_log import EventLog, parse_news
+from inference.coordination.lease import Leases
+from inference.coordination.waiting_room import Claim, WaitingRoom
 from inference.errors import EventsExpired, InvalidRequest
-from inference.event_log import EventLog, parse_news
-from inference.lease import Leases
-from inference.protocol import Event, EventKind, FinishReason, GenerationRequest
-from inference.waiting_room import Claim, WaitingRoom
-from inference.wire import PROTOCOL_VERSION
+from inference.messages.generation import Event, EventKind, FinishReason, GenerationRequest
+from inference.messages.serialization import PROTOCOL_VERSION
 from tests.coordination.conftest import MODEL, delta, finish, make_request
 
 
@@ -216,7 +216,7 @@ def test_news_are_what_the_stream_holds_and_nothing_refused(
 ) -> None:
     claim = claimed(room, make_request())
     news = redis.pubsub(ignore_subscribe_messages=True)
-    news.subscribe(keys.news(claim.request.id))
+    news.subscribe(redis_keys.news(claim.request.id))
     assert news.get_message(timeout=5) is None  # the acknowledgement
     started = Event(kind=EventKind.STARTED, worker="w0")
     log.append([(claim.request.id, claim.ticket, started), (claim.request.id, "other", delta("no"))])
@@ -252,9 +252,9 @@ def test_everything_expires_after_record(
     log.append([(claim.request.id, claim.ticket, delta("a"))])
     log.finish(claim.request.id, claim.ticket, finish())
     log.record(claim.request.id)
-    for key in (keys.generation(claim.request.id), keys.log(claim.request.id)):
+    for key in (redis_keys.generation(claim.request.id), redis_keys.log(claim.request.id)):
         assert 0 < redis.pttl(key) <= config.log_ttl_seconds * 1000
-    assert redis.hget(keys.generation(claim.request.id), "request") is None
+    assert redis.hget(redis_keys.generation(claim.request.id), "request") is None
     assert all(redis.pttl(key) > 0 for key in redis.scan_iter("*")), "a key that never expires"
 
 
@@ -262,9 +262,9 @@ def test_active_generation_is_kept_while_it_is_touched(
     redis: redis_py.Redis, room: WaitingRoom, leases: Leases
 ) -> None:
     claim = claimed(room, make_request())
-    redis.pexpire(keys.generation(claim.request.id), 5_000)
+    redis.pexpire(redis_keys.generation(claim.request.id), 5_000)
     leases.renew([(claim.request.id, claim.ticket)])
-    assert redis.pttl(keys.generation(claim.request.id)) > 3_600_000
+    assert redis.pttl(redis_keys.generation(claim.request.id)) > 3_600_000
 
 
 def test_request_of_a_newer_version_is_refused_and_counts_as_lost(room: WaitingRoom) -> None:
@@ -280,7 +280,7 @@ def test_claim_passes_over_what_expired_while_it_waited(redis: redis_py.Redis, r
     gone, here = make_request("ann"), make_request("bob")
     room.enter(gone)
     room.enter(here)
-    redis.delete(keys.generation(gone.id))
+    redis.delete(redis_keys.generation(gone.id))
     assert claimed(room).request.id == here.id
     assert room.num_waiting(MODEL) == 0
 

@@ -19,17 +19,18 @@ from redis.exceptions import NoPermissionError
 from chatsite import redis_acl
 from chatsite.cache import RedisOrOwnMemory
 from chatsite.celery import app as site_app
-from inference import celery, keys
-from inference.cards import WorkerCard
+from inference import celery
 from inference.client import InferenceClient, Swept
 from inference.config import InferenceConfig
-from inference.event_log import EventLog
-from inference.lease import Leases
-from inference.orders import Orders
-from inference.protocol import FinishReason
-from inference.registry import Registry
-from inference.swap_messages import SwapOrder, SwapReport
-from inference.waiting_room import Claim, WaitingRoom
+from inference.coordination import redis_keys
+from inference.coordination.event_log import EventLog
+from inference.coordination.lease import Leases
+from inference.coordination.registry import Registry
+from inference.coordination.swap_orders import Orders
+from inference.coordination.waiting_room import Claim, WaitingRoom
+from inference.messages.cards import WorkerCard
+from inference.messages.generation import FinishReason
+from inference.messages.swap import SwapOrder, SwapReport
 from tests.coordination.conftest import MODEL, delta, finish, make_request, worker_card
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,9 +92,9 @@ def test_an_answer_goes_its_way_with_each_process_as_its_own_user(redis: redis_p
     assert [model.name for model in web.models()] == [MODEL]
     first, second, third = (make_request(user) for user in ("ann", "bea", "cay"))
     web.submit(first)
-    assert taken(as_gpu, keys.queue(MODEL), "generate") == [celery.GENERATE_TASK]
+    assert taken(as_gpu, redis_keys.queue(MODEL), "generate") == [celery.GENERATE_TASK]
     stops = gpu.pubsub(ignore_subscribe_messages=True)
-    stops.subscribe(keys.STOPS)
+    stops.subscribe(redis_keys.STOPS)
     assert stops.get_message(timeout=5) is None
     claim = room.claim(MODEL, "w0")
     assert isinstance(claim, Claim)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from inference.log import tool_calls_of
+from inference.coordination.log_view import tool_calls_of
+from inference.messages.generation import ToolSpec
 from inference.output.deltas import OutputPipeline, merged
 from inference.output.thinking import ThinkTags
 from inference.output.tool_calls import Dialect, ToolCallParser
-from inference.protocol import ToolSpec
 from tests.cost.meter import assert_bounded, filled
 
 TOOLS = (ToolSpec(name="add", parameters='{"properties": {"a": {}}}'),)

@@ -17,10 +17,10 @@ from inference.errors import InvalidRequest
 from inference.grammar import json_schema, patterns, tool_grammar
 from inference.grammar.matcher import JsonConstraint
 from inference.grammar.relaxation import relaxed
+from inference.messages.generation import ChatMessage, GenerationRequest, Role, ToolSpec
 from inference.prompt import messages
 from inference.prompt.chat_template import ChatTemplate
 from inference.prompt.kit import PromptKit
-from inference.protocol import ChatMessage, GenerationRequest, Role, ToolSpec
 from tests.cost.meter import assert_bounded, cpu_seconds, filled
 from tests.unit.test_placing import TEMPLATES
 from tests.unit.test_tool_grammar import request

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from inference.protocol import FinishReason
+from inference.messages.generation import FinishReason
 from inference.testing import ScriptedBackend
 from tests.engine.driving import alone, make_engine, run, slot_contents, submit
 

@@ -9,7 +9,7 @@ import pytest
 from inference.engine.engine import Engine, Reading
 from inference.engine.sampling.plan import SamplerPlan
 from inference.errors import ConfigError, InvalidRequest, PromptTooLong
-from inference.protocol import FinishReason
+from inference.messages.generation import FinishReason
 from inference.testing import ScriptedBackend
 from tests.engine.driving import GREEDY, Answer, alone, make_engine, run, slot_contents, submit
 

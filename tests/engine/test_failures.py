@@ -8,7 +8,7 @@ import pytest
 
 from inference.engine.engine import Token
 from inference.errors import EngineStopped
-from inference.protocol import FinishReason
+from inference.messages.generation import FinishReason
 from inference.testing import ScriptedBackend
 from tests.engine.driving import Answer, alone, make_engine, run, slot_contents, submit
 

@@ -9,7 +9,7 @@ import pytest
 from inference.engine.sampling.plan import SamplerPlan
 from inference.engine.sequence import SequenceStatus
 from inference.errors import PromptTooLong
-from inference.protocol import FinishReason
+from inference.messages.generation import FinishReason
 from inference.testing import ScriptedBackend
 from tests.engine.driving import GREEDY, alone, make_engine, run, slot_contents, submit
 

@@ -8,7 +8,7 @@ import pytest
 
 from inference.engine.sampling.plan import SamplerPlan, seed_of, uniforms
 from inference.errors import InvalidRequest
-from inference.protocol import SamplingParams
+from inference.messages.generation import SamplingParams
 
 
 def test_what_is_not_set_becomes_neutral():

@@ -15,13 +15,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from inference import adapter, catalog, gguf_header, inspect
+from inference import catalog, inspect
 from inference.bench import shaped_model
 from inference.bench.shaped_model import TINY
 from inference.catalog import Adapter
 from inference.engine.batch import Batch
 from inference.errors import ModelFileError
 from inference.llama import loader
+from inference.model_files import gguf_header
+from inference.model_files import lora as model_files_lora
 from tests.model.conftest import small_config
 from tests.model.test_backend import PROMPTS, greedy
 
@@ -244,7 +246,7 @@ def test_what_passes_the_check_is_what_the_library_takes(tiny_path: Path, tmp_pa
     base = gguf_header.read(tiny_path)
     for number, tensors in enumerate((half, norm, ranks)):
         path = write(tmp_path / f"{number}.gguf", tensors, change=lambda writer: None)
-        assert adapter.check(gguf_header.read(path), base).alpha == 0.0
+        assert model_files_lora.check(gguf_header.read(path), base).alpha == 0.0
         assert np.isfinite(row(tiny_path, Adapter(path=str(path)))).all()
 
 
@@ -264,7 +266,7 @@ def test_damage_anywhere_in_the_head_never_ends_the_process(tiny_path: Path, tmp
             damaged[at] ^= 0xFF
             path.write_bytes(damaged)
             try:
-                adapter.check(gguf_header.read(path), base)
+                model_files_lora.check(gguf_header.read(path), base)
             except ModelFileError as error:
                 refusals.add(error.message)
                 continue

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from inference import catalog, config, gguf_header, memory
+from inference import catalog, config
 from inference.bench import shaped_model
 from inference.bench.shaped_model import TINY
 from inference.catalog import CatalogEntry, Source
@@ -19,6 +19,7 @@ from inference.engine.batch import Batch
 from inference.llama import device, loader
 from inference.llama.context import ContextForm
 from inference.llama.loader import LoadedModel
+from inference.model_files import gguf_header, memory_estimate
 from inference.prompt.builder import PromptBuilder
 from inference.prompt.tokenizer import PRE_TOKENIZERS
 from tests.model.conftest import small_config
@@ -57,7 +58,7 @@ def test_no_gpu_is_told_unless_none_was_asked_for(
 
 def test_short_memory_is_told(tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     header = gguf_header.read(tiny_path)
-    need = memory.estimate(header, context_tokens=512, slots=2, kv_type="f16", on_gpu=False).context
+    need = memory_estimate.estimate(header, context_tokens=512, slots=2, kv_type="f16", on_gpu=False).context
     monkeypatch.setattr(device, "free_memory_bytes", lambda: int(need / (1 - loader.MEMORY_RESERVE)) + 1)
     words = ("Memory was short: 2 conversations at a time instead of 8.",)
     loaded(catalog.entry_of_path(tiny_path), ON_CPU, words).backend.close()
@@ -126,7 +127,7 @@ def cpu_form(
 
 def test_slots_go_by_cores_unless_somebody_names_them(tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog_slots = catalog.entry_of_path(tiny_path).slots
-    assert [memory.cpu_slots(8, cores) for cores in (1, 2, 4, 8, 64)] == [2, 2, 2, 4, 8]
+    assert [memory_estimate.cpu_slots(8, cores) for cores in (1, 2, 4, 8, 64)] == [2, 2, 2, 4, 8]
     form, model = cpu_form(tiny_path, monkeypatch, free=10**11, cores=6)
     assert (form.slots, model.degradations) == (3, ())
     form, _ = cpu_form(tiny_path, monkeypatch, free=10**11, cores=6, WORKER_SLOTS=str(catalog_slots + 1))
@@ -140,7 +141,7 @@ def test_a_worker_on_a_cpu_takes_half_of_what_is_free_and_says_nothing(
     context_tokens = catalog.completed(catalog.entry_of_path(tiny_path), header).context_tokens
 
     def need(slots: int) -> int:
-        size = memory.estimate(header, context_tokens=context_tokens, slots=slots, kv_type="f16", on_gpu=False)
+        size = memory_estimate.estimate(header, context_tokens=context_tokens, slots=slots, kv_type="f16", on_gpu=False)
         return size.context + size.weights + size.repacked
 
     assert need(2) < need(3) < need(4)
@@ -155,7 +156,7 @@ def test_a_smaller_share_is_kept_and_a_named_size_may_take_it_all(
     tiny_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     header = gguf_header.read(tiny_path)
-    whole = memory.estimate(header, context_tokens=2048, slots=4, kv_type="f16", on_gpu=False)
+    whole = memory_estimate.estimate(header, context_tokens=2048, slots=4, kv_type="f16", on_gpu=False)
     free = int((whole.context + whole.weights + whole.repacked) * 1.2)
     named = {"WORKER_SLOTS": "4", "WORKER_CONTEXT_TOKENS": "2048"}
     form, model = cpu_form(tiny_path, monkeypatch, free=free, **named)

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from inference import catalog, gguf_header, memory, servable
+from inference import catalog
 from inference.bench.shaped_model import TINY
 from inference.catalog import CatalogEntry, Source
 from inference.errors import ModelFileError
 from inference.llama import device, loader
 from inference.llama.context import ContextForm
 from inference.llama.loader import load
+from inference.model_files import check, gguf_header, memory_estimate
 from tests import small_gguf
 from tests.model.conftest import small_config
 
@@ -114,8 +115,8 @@ def small_path(tmp_path: Path) -> Path:
 def read_all(path: Path) -> None:
     """Everything that is asked of a file before llama.cpp sees it."""
     header = gguf_header.read(path)
-    servable.check(header)
-    memory.estimate(header, context_tokens=512, slots=2, kv_type="f16", on_gpu=False)
+    check.check(header)
+    memory_estimate.estimate(header, context_tokens=512, slots=2, kv_type="f16", on_gpu=False)
 
 
 def refusal(path: Path) -> str:
@@ -281,7 +282,9 @@ def test_short_memory_costs_what_it_must_and_is_said(
     assert loader.SMALLEST_USEFUL_CONTEXT == 2048
     header = gguf_header.read(tiny_path)
     context_tokens, slots, kv_type = wanted
-    need = memory.estimate(header, context_tokens=context_tokens, slots=slots, kv_type=kv_type, on_gpu=False).context
+    need = memory_estimate.estimate(
+        header, context_tokens=context_tokens, slots=slots, kv_type=kv_type, on_gpu=False
+    ).context
     # What is free is the machine's; this is the outer seam where it is read.
     monkeypatch.setattr(device, "free_memory_bytes", lambda: int(need / (1 - loader.MEMORY_RESERVE)) + 1)
     model = load(catalog.entry_of_path(tiny_path), small_config(WORKER_CONTEXT_TOKENS="2048"))

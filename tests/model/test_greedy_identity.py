@@ -26,9 +26,9 @@ from inference.config import InferenceConfig
 from inference.config import load as load_config
 from inference.engine.request import Ended, Output, Sink, Submission, Token
 from inference.engine.sampling.plan import SamplerPlan
-from inference.gguf_header import read as read_header
 from inference.inspect import nope_layers
 from inference.llama.loader import load
+from inference.model_files.gguf_header import read as read_header
 from inference.prompt.tokenizer import Tokenizer
 from inference.worker.process.engine_setup import new_engine
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import llama_cpp.llama_cpp as lib
 import pytest
 
-from inference import catalog, gguf_header, memory
+from inference import catalog
 from inference.bench import shaped_model
 from inference.bench.shaped_model import Shape
 from inference.llama import native_log
 from inference.llama.context import ContextForm, new_context
+from inference.model_files import gguf_header, memory_estimate
 
 pytestmark = pytest.mark.model
 
@@ -43,7 +44,7 @@ def buffers(lines: list[str]) -> dict[str, float]:
     for line in lines:
         if match := re.search(r"CPU(?:_Mapped|_REPACK)? +(model|KV|output|compute) buffer size = +([\d.]+) MiB", line):
             kind = "repacked" if "_REPACK" in line else match[1]
-            found[kind] = found.get(kind, 0.0) + float(match[2]) * memory.MIB
+            found[kind] = found.get(kind, 0.0) + float(match[2]) * memory_estimate.MIB
     return found
 
 
@@ -53,7 +54,7 @@ def check(path: Path, forms: list[tuple[int, int, str, bool]], lines: list[str])
     params.n_gpu_layers = 0
     model = lib.llama_model_load_from_file(str(path).encode(), params)
     of_model = buffers(lines)
-    rounding = 0.02 * memory.MIB
+    rounding = 0.02 * memory_estimate.MIB
     try:
         for context_tokens, slots, kv_type, unified in forms:
             lines.clear()
@@ -69,7 +70,7 @@ def check(path: Path, forms: list[tuple[int, int, str, bool]], lines: list[str])
             assert context
             lib.llama_free(context)
             found = of_model | buffers(lines)
-            expected = memory.estimate(
+            expected = memory_estimate.estimate(
                 header,
                 context_tokens=context_tokens,
                 slots=slots,

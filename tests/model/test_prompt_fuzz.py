@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from inference.errors import InvalidRequest, PromptTooLong
+from inference.messages.generation import GenerationRequest, SamplingParams, ToolSpec
 from inference.prompt import messages
 from inference.prompt.builder import PromptBuilder
-from inference.protocol import GenerationRequest, SamplingParams, ToolSpec
 from tests.model.test_tool_prompts import FORGETFUL, STRANGERS, TOOLLESS
 
 pytestmark = pytest.mark.model

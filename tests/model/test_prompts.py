@@ -9,10 +9,10 @@ import pytest
 
 from inference.errors import InvalidRequest, PromptTooLong
 from inference.llama.loader import LoadedModel
+from inference.messages.generation import ChatMessage, GenerationRequest, Role, SamplingParams
 from inference.prompt import messages
 from inference.prompt.builder import PromptBuilder
 from inference.prompt.kit import PromptKit
-from inference.protocol import ChatMessage, GenerationRequest, Role, SamplingParams
 from tests.model.template_cases import CASES, Case
 
 pytestmark = pytest.mark.model

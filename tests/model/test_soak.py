@@ -22,12 +22,13 @@ import pytest
 import uuid_utils.compat as uuid_utils
 from redis import Redis
 
-from inference import catalog, keys
+from inference import catalog
+from inference.coordination import redis_keys
+from inference.coordination.redis_client import connect
 from inference.engine.engine import Engine
 from inference.llama.loader import load
+from inference.messages.generation import ChatMessage, FinishReason, GenerationRequest, Role, SamplingParams
 from inference.prompt.builder import PromptBuilder
-from inference.protocol import ChatMessage, FinishReason, GenerationRequest, Role, SamplingParams
-from inference.store import connect
 from inference.worker.attempt.context import Served
 from inference.worker.process.runtime import Runtime
 from inference.worker.tasks import answer_waiting
@@ -84,7 +85,7 @@ class Crowd:
         for request in requests:
             assert self._store.room.enter(request)
             if self._chance.random() < 0.05:
-                self._store.redis.hset(keys.generation(request.id), "stop", "1")
+                self._store.redis.hset(redis_keys.generation(request.id), "stop", "1")
         threads = [
             threading.Thread(target=answer_waiting, args=(self._runtime, self._model)) for _ in range(NUM_THREADS)
         ]

@@ -8,10 +8,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from inference.log import tool_calls_of
+from inference.coordination.log_view import tool_calls_of
+from inference.messages.generation import GenerationRequest, SamplingParams, ToolSpec
 from inference.output.tool_calls import ToolCallParser
 from inference.prompt.builder import PromptBuilder
-from inference.protocol import GenerationRequest, SamplingParams, ToolSpec
 from inference.worker.attempt.context import Served
 from tests.model.test_prompts import ask
 

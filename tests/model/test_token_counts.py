@@ -21,10 +21,10 @@ from inference.engine.sampling.plan import SamplerPlan
 from inference.errors import ConfigError
 from inference.llama.loader import LoadedModel, load
 from inference.llama.vocab import kit_of
+from inference.messages.generation import ChatMessage, GenerationRequest, Role, SamplingParams, ToolCall, ToolSpec
 from inference.output.deltas import OutputPipeline
 from inference.prompt.builder import PromptBuilder
 from inference.prompt.kit import PromptKit
-from inference.protocol import ChatMessage, GenerationRequest, Role, SamplingParams, ToolCall, ToolSpec
 from tests.model.conftest import small_config
 from tests.model.world_texts import texts
 

@@ -10,9 +10,9 @@ import pytest
 
 from inference.errors import InvalidRequest
 from inference.grammar.matcher import Grammars
+from inference.messages.generation import ChatMessage, GenerationRequest, Role, ToolCall, ToolSpec
 from inference.prompt import messages
 from inference.prompt.builder import PromptBuilder
-from inference.protocol import ChatMessage, GenerationRequest, Role, ToolCall, ToolSpec
 from tests.model.test_prompts import text_of
 
 pytestmark = pytest.mark.model

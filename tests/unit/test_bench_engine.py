@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from inference import gguf_header
 from inference.bench import shaped_model, shaped_vocabulary
 from inference.bench.__main__ import main
 from inference.bench.shaped_model import SMOLLM3_3B, TINY, BlockPool, Shape
 from inference.errors import ConfigError
+from inference.model_files import gguf_header
 
 pytestmark = pytest.mark.model
 

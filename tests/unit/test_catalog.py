@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from inference import catalog, config, gguf_header
+from inference import catalog, config
 from inference.catalog import Catalog, Source
 from inference.errors import ConfigError, ModelFileError
+from inference.model_files import gguf_header
 from tests import small_gguf
 
 OWN = """

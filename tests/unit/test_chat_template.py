@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from inference.errors import InvalidRequest, ModelFileError
+from inference.messages.generation import ChatMessage, Role
 from inference.prompt.chat_template import ChatTemplate, Segment
 from inference.prompt.kit import PromptKit, ThinkTags
-from inference.protocol import ChatMessage, Role
 
 CHATML = "{% for m in messages %}<s>{{ m.role }}\n{{ m.content }}</s>\n{% endfor %}"
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.errors import PromptTooLong
+from inference.messages.generation import ChatMessage, Role, ToolCall
 from inference.prompt import messages as message_rules
 from inference.prompt.context_window import MIN_REPLY_TOKENS, fit
-from inference.protocol import ChatMessage, Role, ToolCall
 
 
 def count(messages: Sequence[ChatMessage]) -> int:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inference.messages.generation import Delta
 from inference.output.deltas import OutputPipeline, merged
 from inference.output.thinking import ThinkTags
-from inference.protocol import Delta
 
 OPEN_ID, CLOSE_ID = 256, 257
 TAGS = ThinkTags("<think>", "</think>", open_id=OPEN_ID, close_id=CLOSE_ID)

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from inference import gguf_header, inspect, memory
+from inference import inspect
 from inference.bench import shaped_model, shaped_vocabulary
 from inference.bench.shaped_model import SMOLLM3_3B, Shape
 from inference.inspect import main, template_facts
+from inference.model_files import gguf_header, memory_estimate
 from tests import small_gguf
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,11 +104,11 @@ def test_smollm3_is_as_it_was_measured(path: Path) -> None:
     assert header.kv_bytes_per_token(34 / 32) == 39_168
     assert inspect.nope_layers(header) == list(range(3, 36, 4))
     for graph_tokens, measured in ((512, 4821), (2048, 5067)):
-        expected = memory.estimate(
+        expected = memory_estimate.estimate(
             header, context_tokens=512, slots=64, kv_type="f16", on_gpu=True, graph_tokens=graph_tokens
         )
-        assert expected.total == pytest.approx(measured * memory.MIB, rel=0.01)
-    one = memory.estimate(header, context_tokens=16_384, slots=1, kv_type="q8_0", on_gpu=True)
+        assert expected.total == pytest.approx(measured * memory_estimate.MIB, rel=0.01)
+    one = memory_estimate.estimate(header, context_tokens=16_384, slots=1, kv_type="q8_0", on_gpu=True)
     assert one.total < 4 * 2**30
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from inference.log import tool_calls_of
+from inference.coordination.log_view import tool_calls_of
+from inference.messages.generation import Delta, ToolSpec
 from inference.output.deltas import OutputPipeline
 from inference.output.thinking import ThinkTags
 from inference.output.tool_calls import Dialect, ToolCallParser
-from inference.protocol import Delta, ToolSpec
 
 OPEN, CLOSE = "<think>", "</think>"
 TOOLS = (

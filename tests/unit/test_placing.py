@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from inference.messages.generation import ChatMessage, Role, ToolCall, ToolSpec
 from inference.prompt.chat_template import ChatTemplate
 from inference.prompt.kit import PromptKit
-from inference.protocol import ChatMessage, Role, ToolCall, ToolSpec
 
 CHATML = (
     "{% for m in messages %}<s>{{ m.role }}\n{{ m.content }}</s>\n{% endfor %}"

@@ -10,7 +10,7 @@ import pytest
 
 from chatsite.chat import progress
 from chatsite.chat.progress import Progress
-from inference.protocol import Delta, Event, EventKind
+from inference.messages.generation import Delta, Event, EventKind
 
 NOBODY = cast(Any, None)  # neither Redis nor the fleet is asked here
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from inference.cards import WorkerCard
+from inference.coordination.log_view import Cursor
 from inference.errors import InvalidRequest
-from inference.log import Cursor
-from inference.protocol import (
+from inference.messages.cards import WorkerCard
+from inference.messages.generation import (
     ChatMessage,
     Delta,
     Event,
@@ -25,7 +25,7 @@ from inference.protocol import (
     SamplingParams,
     Usage,
 )
-from inference.wire import decode, encode
+from inference.messages.serialization import decode, encode
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,7 +10,7 @@ import pytest
 from inference.errors import InvalidRequest
 from inference.grammar import json_schema, patterns, tool_grammar
 from inference.grammar.relaxation import Relaxed, relaxed
-from inference.protocol import ToolSpec
+from inference.messages.generation import ToolSpec
 from tests.unit.test_tool_grammar import call, request
 from tests.unit.test_tool_grammar import fits as answers
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inference.messages.generation import Delta
 from inference.output.thinking import ThinkingSplitter, ThinkTags
-from inference.protocol import Delta
 
 OPEN, CLOSE = "<think>", "</think>"
 AS_TOKENS = ThinkTags(OPEN, CLOSE, open_id=1, close_id=2)

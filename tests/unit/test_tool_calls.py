@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.log import tool_calls_of
+from inference.coordination.log_view import tool_calls_of
+from inference.messages.generation import Delta, ToolSpec
 from inference.output.deltas import OutputPipeline, merged
 from inference.output.thinking import ThinkTags
 from inference.output.tool_calls import Dialect, ToolCallParser
-from inference.protocol import Delta, ToolSpec
 
 ADD_SCHEMA = '{"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}'
 TOOLS = (

@@ -9,15 +9,15 @@ from uuid import uuid4
 import numpy as np
 import pytest
 
+from inference.coordination.log_view import tool_calls_of
 from inference.errors import InvalidRequest
 from inference.grammar import json_schema, tool_grammar
 from inference.grammar.begun_calls import CallsOnceBegun
 from inference.grammar.thinking import ThinkingConstraint
 from inference.grammar.tool_grammar import Tags
-from inference.log import tool_calls_of
+from inference.messages.generation import GenerationRequest, SamplingParams, ToolSpec
 from inference.output.thinking import ThinkTags
 from inference.output.tool_calls import ToolCallParser
-from inference.protocol import GenerationRequest, SamplingParams, ToolSpec
 
 ADD = ToolSpec(
     name="add",

@@ -41,7 +41,7 @@ from chatsite.rules.models import SiteRules
 from chatsite.sharing import actions as sharing
 from chatsite.sharing.models import Share
 from chatsite.usage.models import UsageDay
-from inference.protocol import FinishReason
+from inference.messages.generation import FinishReason
 from tests.web.chat_worker import MODEL, StepWorker
 
 VISITORS = ("stranger", "other", "reviewer", "operator", "auditor", "staff", "helpdesk", "admin", "owner")

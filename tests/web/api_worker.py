@@ -18,12 +18,13 @@ import redis as redis_py
 from django.db import connections
 
 from chatsite.chat import tasks
-from inference.cards import ModelCard, WorkerCard
 from inference.config import InferenceConfig
-from inference.event_log import EventLog
-from inference.lease import Leases
-from inference.prompt.kit import PromptKit
-from inference.protocol import (
+from inference.coordination.event_log import EventLog
+from inference.coordination.lease import Leases
+from inference.coordination.registry import Registry
+from inference.coordination.waiting_room import Claim, WaitingRoom
+from inference.messages.cards import ModelCard, WorkerCard
+from inference.messages.generation import (
     CALL_TRUNCATED,
     Cut,
     Delta,
@@ -37,8 +38,7 @@ from inference.protocol import (
     ToolCallDelta,
     Usage,
 )
-from inference.registry import Registry
-from inference.waiting_room import Claim, WaitingRoom
+from inference.prompt.kit import PromptKit
 
 MODEL = "scripted"
 CONTEXT_TOKENS = 400

@@ -9,13 +9,22 @@ from uuid import UUID
 
 import redis as redis_py
 
-from inference.cards import ModelCard, WorkerCard
 from inference.config import InferenceConfig
-from inference.event_log import EventLog
-from inference.lease import Leases
-from inference.protocol import Delta, ErrorFacts, Event, EventKind, Finish, FinishReason, ToolCallDelta, Usage
-from inference.registry import Registry
-from inference.waiting_room import Claim, WaitingRoom
+from inference.coordination.event_log import EventLog
+from inference.coordination.lease import Leases
+from inference.coordination.registry import Registry
+from inference.coordination.waiting_room import Claim, WaitingRoom
+from inference.messages.cards import ModelCard, WorkerCard
+from inference.messages.generation import (
+    Delta,
+    ErrorFacts,
+    Event,
+    EventKind,
+    Finish,
+    FinishReason,
+    ToolCallDelta,
+    Usage,
+)
 
 MODEL = "scripted"
 

@@ -20,7 +20,7 @@ from chatsite.chat import actions, dispatch
 from chatsite.chat.models import Generation
 from chatsite.rules.models import UserRules
 from chatsite.usage import ledger
-from inference.protocol import SamplingParams
+from inference.messages.generation import SamplingParams
 from tests.web.chat_worker import MODEL
 
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -16,8 +16,8 @@ from django.http import Http404
 from chatsite.accounts.models import User
 from chatsite.chat import access, actions, arrangement, branches, dispatch, errors, recording, retrying, tasks
 from chatsite.chat.models import Conversation, Generation, Message
-from inference import keys
-from inference.protocol import FinishReason, Role, SamplingParams
+from inference.coordination import redis_keys
+from inference.messages.generation import FinishReason, Role, SamplingParams
 from tests.web.api_worker import kit
 from tests.web.chat_worker import MODEL, StepWorker
 
@@ -149,7 +149,7 @@ def test_same_press_of_send_five_times_at_once_is_one_message(
     assert {result.generation.pk for result in results} == {Generation.objects.get().pk}
     assert sorted(result.is_repeat for result in results) == [False, True, True, True, True]
     assert Message.objects.filter(role="user").count() == 1
-    assert redis.zcard(keys.order(MODEL)) == 1
+    assert redis.zcard(redis_keys.order(MODEL)) == 1
 
 
 def test_repeat_after_the_end_returns_what_was_made(
@@ -304,7 +304,7 @@ def test_stop_of_a_waiting_one_ends_it_at_once(alice: User, conversation: Conver
     assert recording.record(sent.generation.pk)
     sent.generation.refresh_from_db()
     assert (sent.generation.status, sent.generation.stop_requested) == ("stopped", True)
-    assert redis.zcard(keys.order(MODEL)) == 0
+    assert redis.zcard(redis_keys.order(MODEL)) == 0
 
 
 def test_own_title_stays_and_an_empty_one_gives_the_first_words_back(alice: User, conversation: Conversation) -> None:
@@ -320,7 +320,7 @@ def test_deletion_reaches_redis_and_refuses_the_worker(
     attempt = worker.claim().start()
     arrangement.delete(alice, conversation)
     assert not Generation.objects.filter(pk=sent.generation.pk).exists()
-    assert not redis.exists(keys.log(sent.generation.pk), keys.generation(sent.generation.pk))
+    assert not redis.exists(redis_keys.log(sent.generation.pk), redis_keys.generation(sent.generation.pk))
     with pytest.raises(AssertionError):
         attempt.write("more")
 
@@ -330,7 +330,7 @@ def test_deletion_of_the_account_reaches_redis_too(
 ) -> None:
     sent = actions.send_message(alice, conversation, "question")
     alice.delete()
-    assert not redis.exists(keys.log(sent.generation.pk), keys.generation(sent.generation.pk))
+    assert not redis.exists(redis_keys.log(sent.generation.pk), redis_keys.generation(sent.generation.pk))
     assert not recording.record(sent.generation.pk)
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from chatsite.accounts.models import User
 from chatsite.chat.models import Generation
-from inference.protocol import Role
-from inference.wire import encode
+from inference.messages.generation import Role
+from inference.messages.serialization import encode
 from tests.web.api_client import (  # noqa: F401  (fixtures)
     MAX_COMPLETION,
     ask,

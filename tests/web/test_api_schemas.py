@@ -9,7 +9,7 @@ import pytest
 
 from chatsite.api import schemas
 from inference.errors import InvalidRequest
-from inference.protocol import ChatMessage, Role, ToolCall
+from inference.messages.generation import ChatMessage, Role, ToolCall
 
 CAP = 4096
 

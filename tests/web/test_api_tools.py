@@ -11,7 +11,7 @@ import openai
 import pydantic
 import pytest
 
-from inference.protocol import Role
+from inference.messages.generation import Role
 from tests.web.api_client import ask, base_url, client, http, key, user, worker  # noqa: F401  (fixtures)
 from tests.web.api_worker import MODEL, ScriptedWorker
 

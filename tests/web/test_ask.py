@@ -15,8 +15,8 @@ from django.db import connections
 from chatsite.accounts.models import User
 from chatsite.chat import actions, recording
 from chatsite.chat.models import Conversation, Generation
-from inference.protocol import ErrorFacts, FinishReason
-from inference.waiting_room import Claim
+from inference.coordination.waiting_room import Claim
+from inference.messages.generation import ErrorFacts, FinishReason
 from tests.web.chat_worker import MODEL, Attempt, StepWorker
 
 

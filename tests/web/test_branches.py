@@ -12,7 +12,7 @@ from django.test import Client
 from chatsite.accounts.models import User
 from chatsite.chat import access, actions, answering, branches, fragments, recording, retrying
 from chatsite.chat.models import TITLE_CHARS, Attachment, Conversation, Generation, Message, Tag
-from inference.protocol import FinishReason
+from inference.messages.generation import FinishReason
 from tests.web.chat_worker import MODEL, StepWorker
 from tests.web.test_actions import answer
 from tests.web.tree import asked, grown, path_of  # noqa: F401  (fixtures)

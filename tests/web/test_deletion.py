@@ -15,7 +15,7 @@ from django.test import Client
 from chatsite.accounts.models import User
 from chatsite.chat import actions, answering, branches, errors, retrying
 from chatsite.chat.models import Conversation, Generation, Message
-from inference import keys
+from inference.coordination import redis_keys
 from tests.web.chat_worker import StepWorker
 from tests.web.test_actions import answer, together
 from tests.web.tree import asked, grown, path_of  # noqa: F401  (fixtures)
@@ -36,14 +36,14 @@ def test_deleting_takes_what_follows_on_every_branch_and_redis_forgets_it(
     retrying.retry(alice, gone.answer)
     answer(worker, "another")
     doomed = list(Generation.objects.exclude(message=kept.answer).values_list("pk", flat=True))
-    assert all(redis.exists(keys.log(pk)) for pk in doomed)
+    assert all(redis.exists(redis_keys.log(pk)) for pk in doomed)
     panel = owner.get(f"/chat/messages/{gone.message.pk}/remove/", headers=HX).content.decode()
     assert "5 messages" in panel
     done = owner.post(f"/chat/messages/{gone.message.pk}/remove/", {"number": "5"}, headers=HX)
     assert done.status_code == 200
     assert path_of(conversation) == ["kept", "answer to kept"]
     assert Message.objects.count() == 2
-    assert not any(redis.exists(keys.log(pk)) for pk in doomed)
+    assert not any(redis.exists(redis_keys.log(pk)) for pk in doomed)
 
 
 def test_after_deleting_a_version_the_one_beside_it_is_shown(

@@ -13,7 +13,7 @@ from django.test import Client
 from chatsite.accounts.models import User
 from chatsite.chat import actions, answering, branches, recording, viewing
 from chatsite.chat.models import Attachment, Conversation, Generation, Message
-from inference.protocol import FinishReason
+from inference.messages.generation import FinishReason
 from tests.web.chat_worker import StepWorker
 from tests.web.test_actions import answer
 from tests.web.tree import asked, path_of  # noqa: F401  (fixtures)

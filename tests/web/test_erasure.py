@@ -28,8 +28,8 @@ from chatsite.chat.hub import Hub
 from chatsite.chat.models import Conversation, Generation, Message
 from chatsite.privacy import erasure
 from chatsite.review.models import AccessEvent, ReportOutcome
-from inference import keys
 from inference.client import InferenceClient
+from inference.coordination import redis_keys
 from tests.web import traces
 from tests.web.chat_worker import StepWorker
 from tests.web.sse_client import Stream
@@ -113,7 +113,7 @@ def test_erasure_is_done_while_redis_is_away(
     left.running.write(" goes on")  # until its end, for nobody
     left.running.finish()
     assert not recording.record(left.running.id)
-    assert not redis.exists(keys.log(left.running.id), keys.generation(left.running.id))
+    assert not redis.exists(redis_keys.log(left.running.id), redis_keys.generation(left.running.id))
 
 
 def test_others_keep_all_that_is_theirs(left: Traces, bob: User, sam: User) -> None:
@@ -151,7 +151,7 @@ def test_links_keys_and_sessions_open_nothing_any_more(left: Traces) -> None:
 
 def test_worker_is_told_to_stop_and_refused(left: Traces, worker: StepWorker, redis: redis_py.Redis) -> None:
     with redis.pubsub(ignore_subscribe_messages=True) as stops:
-        stops.subscribe(keys.STOPS)
+        stops.subscribe(redis_keys.STOPS)
         assert stops.get_message(timeout=1) is None  # subscribed
         erasure.erase(left.user, left.user)
         told = [stops.get_message(timeout=5) for _ in left.claimed]
@@ -358,9 +358,9 @@ def test_command_erases_and_asks_before(alice: User, sam: User, monkeypatch: pyt
 def test_keys_of_others_are_not_touched_in_redis(alice: User, bob: User, redis: redis_py.Redis) -> None:
     ApiKey.create(bob)
     for user in (alice, bob):
-        redis.set(f"{keys.PREFIX}rate:{user.pk}:1", 1)
-        redis.zadd(f"{keys.ROOMS}m:served", {str(user.pk): 1})
-        redis.hset(f"{keys.ROOMS}m:running", str(user.pk), 1)
+        redis.set(f"{redis_keys.PREFIX}rate:{user.pk}:1", 1)
+        redis.zadd(f"{redis_keys.ROOMS}m:served", {str(user.pk): 1})
+        redis.hset(f"{redis_keys.ROOMS}m:running", str(user.pk), 1)
     erasure.erase(alice, alice)
     assert traces.keys_with(redis, str(alice.pk)) == []
     assert len(traces.keys_with(redis, str(bob.pk))) == 3

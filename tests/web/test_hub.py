@@ -17,8 +17,8 @@ from chatsite.chat import hub as hub_module
 from chatsite.chat.hub import Fresh, Gone, Hub, Reset, Viewer
 from chatsite.embedded import BundledValkey
 from inference.config import InferenceConfig
-from inference.log import Cursor
-from inference.protocol import ChatMessage, EventKind, GenerationRequest, Role
+from inference.coordination.log_view import Cursor
+from inference.messages.generation import ChatMessage, EventKind, GenerationRequest, Role
 from tests.web.chat_worker import MODEL, Attempt, StepWorker
 
 DEADLINE_SECONDS = 10.0

@@ -21,7 +21,7 @@ from chatsite.chat import actions, arrangement, dispatch, recording, tasks, temp
 from chatsite.chat.models import Conversation, Generation
 from chatsite.usage import ledger
 from chatsite.usage.models import UsageDay
-from inference.protocol import ErrorFacts, FinishReason
+from inference.messages.generation import ErrorFacts, FinishReason
 from tests.web.api_worker import kit
 from tests.web.chat_worker import Attempt, StepWorker
 from tests.web.test_actions import answer, together

@@ -20,7 +20,7 @@ from chatsite.chat import actions, arrangement, consumers, dispatch, notices, re
 from chatsite.chat.hub import Hub
 from chatsite.chat.models import Conversation
 from inference.client import InferenceClient
-from inference.protocol import FinishReason
+from inference.messages.generation import FinishReason
 from tests.web.chat_worker import StepWorker
 from tests.web.sse_client import Stream, application
 

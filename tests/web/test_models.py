@@ -18,12 +18,12 @@ from chatsite.chat import actions, answering, choosing, dispatch, recording, tas
 from chatsite.chat.errors import ModelUnknown
 from chatsite.chat.models import Generation
 from chatsite.chat.moving import GoneModels
-from inference import keys
-from inference.cards import ModelCard, WorkerCard
-from inference.orders import Orders
-from inference.registry import Registry
-from inference.swap_messages import SwapOrder, SwapReport
-from inference.wire import encode
+from inference.coordination import redis_keys
+from inference.coordination.registry import Registry
+from inference.coordination.swap_orders import Orders
+from inference.messages.cards import ModelCard, WorkerCard
+from inference.messages.serialization import encode
+from inference.messages.swap import SwapOrder, SwapReport
 from tests.web.chat_worker import MODEL, StepWorker
 
 Serve = Callable[..., None]
@@ -248,7 +248,7 @@ def test_worker_that_takes_no_order_is_said_to(
     serve("a", "one")
     with pytest.raises(CommandError, match="did not take the order"):
         run("swap", "a", "two")
-    assert not redis.exists(keys.swap("a")), "an order nobody waits for must not be carried out later"
+    assert not redis.exists(redis_keys.swap("a")), "an order nobody waits for must not be carried out later"
 
 
 def test_worker_that_dies_midway_is_said_to_be_gone(
@@ -259,7 +259,7 @@ def test_worker_that_dies_midway_is_said_to_be_gone(
     order = SwapOrder(id=new_id(), model="two", timeout_seconds=5.0)
     monkeypatch.setattr("chatsite.management.commands.worker.SwapOrder", lambda **_: order)
     Orders(redis).report(SwapReport(order=order.id, state="loading", model="two"))
-    redis.pexpire(keys.worker("a"), 300)
+    redis.pexpire(redis_keys.worker("a"), 300)
     with pytest.raises(CommandError, match="a is gone"):
         run("swap", "a", "two")
 

@@ -18,8 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from chatsite.accounts.models import User
 from chatsite.chat.models import Generation
 from chatsite.ops import health, heartbeat, metrics
-from inference.cards import ModelCard, WorkerCard
-from inference.registry import Registry
+from inference.coordination.registry import Registry
+from inference.messages.cards import ModelCard, WorkerCard
 
 PROMISE_SECONDS = 2.0
 

@@ -15,7 +15,7 @@ from django.test import Client
 from chatsite.accounts.models import User
 from chatsite.chat import actions, recording
 from chatsite.chat.models import Conversation, Generation, Message
-from inference.protocol import ErrorFacts, FinishReason
+from inference.messages.generation import ErrorFacts, FinishReason
 from tests.web.chat_worker import Attempt, StepWorker
 
 HX = {"HX-Request": "true"}

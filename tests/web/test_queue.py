@@ -13,7 +13,7 @@ from django.utils import timezone
 from chatsite.accounts.models import User
 from chatsite.chat import actions, answering, errors, queueing, tasks
 from chatsite.chat.models import Conversation, Generation, Message, QueuedMessage
-from inference.protocol import FinishReason
+from inference.messages.generation import FinishReason
 from tests.web.api_worker import kit
 from tests.web.chat_worker import Attempt, StepWorker
 from tests.web.test_actions import together

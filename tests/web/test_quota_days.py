@@ -15,7 +15,7 @@ from chatsite.accounts.models import User
 from chatsite.chat import errors, recording
 from chatsite.usage import calendar, words
 from chatsite.usage.calendar import Scope
-from inference.protocol import FinishReason
+from inference.messages.generation import FinishReason
 from tests.web.spending import BERLIN, at, limit, person, send, spend  # noqa: F401  (fixtures)
 
 

@@ -21,7 +21,7 @@ from chatsite.rules.effective import quotas_of, rules_of
 from chatsite.rules.models import GroupRules, SiteRules
 from chatsite.usage import quotas
 from chatsite.usage.calendar import Scope
-from inference.protocol import FinishReason
+from inference.messages.generation import FinishReason
 from tests.web.api_worker import kit
 from tests.web.chat_worker import StepWorker
 from tests.web.spending import body, cap_of, group, limit, person, send, spend  # noqa: F401  (fixtures)

@@ -9,7 +9,7 @@ from django.test import Client
 from chatsite.accounts.models import User
 from chatsite.chat import actions, errors, quoting, recording, retrying
 from chatsite.chat.models import Conversation, Message
-from inference.protocol import ErrorFacts, FinishReason, GenerationRequest, Opening
+from inference.messages.generation import ErrorFacts, FinishReason, GenerationRequest, Opening
 from tests.web.chat_worker import StepWorker
 
 UNFINISHED = [

@@ -12,7 +12,7 @@ from django.test import Client
 from chatsite.accounts.models import User
 from chatsite.chat import answering, branches, dispatch, retrying
 from chatsite.chat.models import Conversation, Generation
-from inference.protocol import FinishReason
+from inference.messages.generation import FinishReason
 from tests.web.chat_worker import MODEL, StepWorker
 from tests.web.test_actions import answer
 from tests.web.tree import asked, path_of  # noqa: F401  (fixtures)

@@ -14,7 +14,7 @@ from django.utils import timezone
 from chatsite.accounts.models import User
 from chatsite.chat import access, actions, arrangement, errors, recording, sidebar
 from chatsite.chat.models import Conversation, Generation, Tag
-from inference.protocol import FinishReason
+from inference.messages.generation import FinishReason
 from tests.web.chat_worker import StepWorker
 from tests.web.test_pages import HX
 

@@ -14,7 +14,7 @@ from chatsite.chat import answering, arrangement, consumers, recording, streams,
 from chatsite.chat.hub import Hub
 from chatsite.chat.markdown import blocks
 from chatsite.chat.models import Conversation, Generation
-from inference.protocol import ErrorFacts, FinishReason
+from inference.messages.generation import ErrorFacts, FinishReason
 from tests.web.chat_worker import Attempt, StepWorker
 from tests.web.sse_client import Shown, Stream
 

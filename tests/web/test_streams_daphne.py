@@ -18,7 +18,7 @@ from chatsite.accounts.models import User
 from chatsite.chat import actions, recording
 from chatsite.chat.models import Conversation
 from chatsite.chat.streams import RECHECK_SECONDS
-from inference import keys
+from inference.coordination import redis_keys
 from tests.web.api_server import serving
 from tests.web.chat_worker import StepWorker
 from tests.web.sse_client import Shown, parse
@@ -59,7 +59,7 @@ def test_streams_over_real_sockets(
     sent = actions.send_message(alice, conversation, "question")
     attempt = worker.claim().start()
     url = f"{server}/chat/generations/{sent.generation.pk}/events"
-    channel = keys.news(sent.generation.pk)
+    channel = redis_keys.news(sent.generation.pk)
 
     def num_subscribers() -> int:
         return int(redis.pubsub_numsub(channel)[0][1])

@@ -17,9 +17,9 @@ from chatsite import advisory_lock
 from chatsite.accounts.models import User, new_id
 from chatsite.chat import actions, answering, dispatch, recording, tasks
 from chatsite.chat.models import Generation, Message
-from inference import keys
-from inference.protocol import ErrorFacts, EventKind, FinishReason
-from inference.wire import encode
+from inference.coordination import redis_keys
+from inference.messages.generation import ErrorFacts, EventKind, FinishReason
+from inference.messages.serialization import encode
 from tests.web.chat_worker import MODEL, StepWorker
 
 
@@ -127,7 +127,7 @@ def test_record_of_unfinished_unknown_or_deleted_does_nothing(
     attempt.finish()
     Generation.objects.all()._raw_delete("default")  # type: ignore[attr-defined]  # as by another process
     assert not recording.record(attempt.id)
-    assert not redis.exists(keys.log(attempt.id))
+    assert not redis.exists(redis_keys.log(attempt.id))
 
 
 def test_api_generation_stores_usage_and_no_text(alice: User, worker: StepWorker, site: Any) -> None:
@@ -168,7 +168,7 @@ def test_sweep_stops_what_redis_lost_and_the_user_stopped(
     actions.stop(alice, sent.generation)
     sweep(sent.generation)
     assert (sent.generation.status, sent.generation.finish_reason) == ("stopped", "cancelled")
-    assert not redis.exists(keys.generation(sent.generation.pk))
+    assert not redis.exists(redis_keys.generation(sent.generation.pk))
 
 
 def test_sweep_lets_another_worker_go_on_and_fails_it_after_three(sent: answering.Sent, worker: StepWorker) -> None:
@@ -201,7 +201,7 @@ def test_sweep_ends_a_stopped_one_that_waits_and_flags_one_that_is_written(
 def test_sweep_leaves_young_rows_alone(sent: answering.Sent, redis: redis_py.Redis) -> None:
     redis.flushall()
     tasks.sweep()
-    assert not redis.exists(keys.generation(sent.generation.pk))
+    assert not redis.exists(redis_keys.generation(sent.generation.pk))
 
 
 def test_sweep_appends_recorded_when_its_writer_died_after_the_commit(sent: answering.Sent, worker: StepWorker) -> None:
@@ -226,7 +226,7 @@ def test_sweep_ends_the_second_log_of_a_very_late_submit(
     sweep(sent.generation)
     assert sent.generation.status == "stopped"
     assert kinds(worker, sent.generation) == [EventKind.FINISH, EventKind.RECORDED]
-    assert redis.zcard(keys.order(MODEL)) == 0
+    assert redis.zcard(redis_keys.order(MODEL)) == 0
 
 
 def test_one_bad_row_blocks_no_other(alice: User, site: Any, redis: redis_py.Redis, worker: StepWorker) -> None:
@@ -234,7 +234,7 @@ def test_one_bad_row_blocks_no_other(alice: User, site: Any, redis: redis_py.Red
     bad = rows[1]
     Generation.objects.filter(pk=bad.pk).update(request="{}")
     redis.flushall()
-    redis.set(keys.generation(rows[0].pk), "not a hash")  # the sweep's script can make nothing of it
+    redis.set(redis_keys.generation(rows[0].pk), "not a hash")  # the sweep's script can make nothing of it
     sweep(*rows)
     assert (bad.status, bad.error_code, bad.is_retryable) == ("failed", "request_lost", True)
     assert (rows[0].status, rows[0].error_code) == ("failed", "log_unreadable")
@@ -256,11 +256,11 @@ def test_overlapping_sweeps_leave_it_to_one(sent: answering.Sent, redis: redis_p
     thread.start()
     assert taken.wait(10)
     sweep(sent.generation)
-    assert not redis.exists(keys.generation(sent.generation.pk))
+    assert not redis.exists(redis_keys.generation(sent.generation.pk))
     released.set()
     thread.join()
     sweep(sent.generation)
-    assert redis.exists(keys.generation(sent.generation.pk))
+    assert redis.exists(redis_keys.generation(sent.generation.pk))
 
 
 def test_sweep_lock_is_given_back_also_after_an_error(sent: answering.Sent, redis: redis_py.Redis) -> None:

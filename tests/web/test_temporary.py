@@ -18,9 +18,9 @@ from structlog.testing import capture_logs
 from chatsite.accounts.models import User
 from chatsite.chat import errors, recording, tasks, temporary
 from chatsite.chat.models import Conversation, Generation, Message
-from inference import keys
+from inference.coordination import redis_keys
 from inference.errors import StoreUnavailable
-from inference.protocol import Role
+from inference.messages.generation import Role
 from tests.web.chat_worker import StepWorker
 from tests.web.sse_client import Stream
 
@@ -186,7 +186,7 @@ def test_redis_away_is_said_and_nothing_waits(person: User, monkeypatch: pytest.
 
 def test_question_that_redis_lost_ends_and_says_so(person: User, redis: redis_py.Redis, client: Client) -> None:
     asked = temporary.ask(person, [], SECRET)
-    redis.delete(keys.generation(asked.generation.pk))
+    redis.delete(redis_keys.generation(asked.generation.pk))
     redis.flushall()
     age(asked.generation, 5)
     with capture_logs() as logged:

@@ -23,7 +23,7 @@ from chatsite.chat.tools import time as clock
 from chatsite.transfer import reading, writing
 from chatsite.usage import own_days, quotas
 from chatsite.usage.models import OwnDay, UsageDay
-from inference.protocol import FinishReason
+from inference.messages.generation import FinishReason
 from tests.web.api_worker import kit
 from tests.web.chat_worker import StepWorker
 from tests.web.spending import body, limit, person, send, spend  # noqa: F401  (fixtures)

@@ -11,7 +11,7 @@ from chatsite.accounts import limits
 from chatsite.accounts.models import User
 from chatsite.chat import actions, arrangement, quoting, recording, retrying, titles
 from chatsite.chat.models import Conversation, Generation
-from inference.protocol import ErrorFacts, FinishReason
+from inference.messages.generation import ErrorFacts, FinishReason
 from tests.web.chat_worker import StepWorker
 
 

@@ -19,7 +19,7 @@ from chatsite.chat.models import Conversation, Generation, Message, QueuedMessag
 from chatsite.chat.tools import catalog, python
 from chatsite.sharing import snapshots
 from chatsite.transfer import reading, records
-from inference.protocol import FinishReason, Role
+from inference.messages.generation import FinishReason, Role
 from tests.web.api_worker import kit
 from tests.web.chat_worker import Attempt, StepWorker
 from tests.web.test_pages import HX, signed_in

@@ -23,7 +23,7 @@ from chatsite.transfer import importing, reading, records, writing
 from chatsite.transfer.errors import ImportRefused
 from chatsite.transfer.importing import Summary, import_file
 from chatsite.transfer.models import Origin
-from inference.protocol import FinishReason
+from inference.messages.generation import FinishReason
 from tests.web import exports
 from tests.web.chat_worker import StepWorker
 

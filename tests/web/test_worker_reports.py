@@ -15,11 +15,11 @@ from chatsite.accounts.models import User
 from chatsite.chat import actions, answering, arrangement, dispatch, recording, tasks
 from chatsite.chat.models import Conversation, Generation
 from chatsite.usage.models import UsageDay
-from inference import keys
-from inference.cards import WorkerCard
+from inference.coordination import redis_keys
+from inference.coordination.registry import MAX_CARD_BYTES, MAX_WORKERS, Registry
 from inference.errors import InvalidRequest
-from inference.registry import MAX_CARD_BYTES, MAX_WORKERS, Registry
-from inference.wire import encode
+from inference.messages.cards import WorkerCard
+from inference.messages.serialization import encode
 from tests.web.api_worker import kit
 from tests.web.chat_worker import Attempt, StepWorker
 from tests.web.spending import limit
@@ -38,9 +38,9 @@ def plant(redis: redis_py.Redis, attempt: Attempt, *events: bytes | dict[str, An
     """Entries of the log, past every script."""
     for event in events:
         data = event if isinstance(event, bytes) else json.dumps(event).encode()
-        seq = redis.hincrby(keys.generation(attempt.id), "seq", 1)
-        redis.xadd(keys.log(attempt.id), {"event": data}, id=f"{seq}-0")
-    redis.hset(keys.generation(attempt.id), "state", state)
+        seq = redis.hincrby(redis_keys.generation(attempt.id), "seq", 1)
+        redis.xadd(redis_keys.log(attempt.id), {"event": data}, id=f"{seq}-0")
+    redis.hset(redis_keys.generation(attempt.id), "state", state)
 
 
 def finish(**facts: Any) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def test_a_log_that_cannot_be_read_ends_its_answer_as_failed(
     plant(redis, attempt, finish())
     ended = recorded(attempt)
     assert (ended.status, ended.error_code) == ("failed", "log_unreadable")
-    assert not redis.exists(keys.log(attempt.id), keys.generation(attempt.id))
+    assert not redis.exists(redis_keys.log(attempt.id), redis_keys.generation(attempt.id))
     assert owner.get(f"/chat/{conversation.pk}/").status_code == 200
 
 
@@ -200,7 +200,7 @@ GARBLED: list[dict[str, Any]] = [
 def test_facts_in_redis_that_are_none_end_the_answer_at_the_next_sweep(
     attempt: Attempt, owner: Client, conversation: Conversation, redis: redis_py.Redis, fields: dict[str, Any]
 ) -> None:
-    redis.hset(keys.generation(attempt.id), mapping=fields)
+    redis.hset(redis_keys.generation(attempt.id), mapping=fields)
     assert owner.get(f"/chat/{conversation.pk}/").status_code == 200
     row = Generation.objects.get(pk=attempt.id)
     sweep(row)
@@ -211,18 +211,18 @@ def test_facts_in_redis_that_are_none_end_the_answer_at_the_next_sweep(
 def test_an_answer_whose_facts_are_none_can_be_stopped(
     attempt: Attempt, alice: User, redis: redis_py.Redis, fields: dict[str, Any]
 ) -> None:
-    redis.hset(keys.generation(attempt.id), mapping={"state": "waiting", **fields})
+    redis.hset(redis_keys.generation(attempt.id), mapping={"state": "waiting", **fields})
     row = Generation.objects.get(pk=attempt.id)
     actions.stop(alice, row)
     sweep(row)
     assert row.status in ("failed", "stopped")
 
 
-@pytest.mark.parametrize("key", [keys.generation, keys.log], ids=["facts", "log"])
+@pytest.mark.parametrize("key", [redis_keys.generation, redis_keys.log], ids=["facts", "log"])
 def test_values_of_another_kind_end_the_answer_at_the_next_sweep(
     attempt: Attempt, owner: Client, conversation: Conversation, redis: redis_py.Redis, key: Callable[..., str]
 ) -> None:
-    redis.hset(keys.generation(attempt.id), "state", "finished")
+    redis.hset(redis_keys.generation(attempt.id), "state", "finished")
     redis.delete(key(attempt.id))
     redis.set(key(attempt.id), "a text")
     assert owner.get(f"/chat/{conversation.pk}/").status_code == 200
@@ -234,7 +234,7 @@ def test_values_of_another_kind_end_the_answer_at_the_next_sweep(
 def test_a_log_with_more_entries_than_an_answer_has_is_none(
     attempt: Attempt, redis: redis_py.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("inference.event_log.MAX_ENTRIES", 50)
+    monkeypatch.setattr("inference.coordination.event_log.MAX_ENTRIES", 50)
     plant(redis, attempt, *[delta("x")] * 60, finish())
     assert recorded(attempt).error_code == "log_unreadable"
 
@@ -243,11 +243,11 @@ def test_a_log_behind_which_nothing_can_be_written_is_recorded_and_forgotten(
     attempt: Attempt, redis: redis_py.Redis
 ) -> None:
     attempt.write("kept")
-    redis.xadd(keys.log(attempt.id), {"event": json.dumps(finish()).encode()}, id=f"{2**63}-0")
-    redis.hset(keys.generation(attempt.id), "state", "finished")
+    redis.xadd(redis_keys.log(attempt.id), {"event": json.dumps(finish()).encode()}, id=f"{2**63}-0")
+    redis.hset(redis_keys.generation(attempt.id), "state", "finished")
     ended = recorded(attempt)
     assert (ended.status, ended.message.content) == ("done", "kept")
-    assert not redis.exists(keys.log(attempt.id), keys.generation(attempt.id))
+    assert not redis.exists(redis_keys.log(attempt.id), redis_keys.generation(attempt.id))
 
 
 def test_asking_to_record_what_has_not_finished_does_nothing(attempt: Attempt, redis: redis_py.Redis) -> None:
@@ -272,8 +272,8 @@ def card(name: str = "step-1", **changes: Any) -> dict[str, Any]:
 
 
 def announce(redis: redis_py.Redis, data: bytes | dict[str, Any], name: str = "step-1") -> None:
-    redis.set(keys.worker(name), data if isinstance(data, bytes) else json.dumps(data))
-    redis.zadd(keys.WORKERS, {name: 2**45})
+    redis.set(redis_keys.worker(name), data if isinstance(data, bytes) else json.dumps(data))
+    redis.zadd(redis_keys.WORKERS, {name: 2**45})
 
 
 CARDS: list[dict[str, Any]] = [
@@ -315,15 +315,15 @@ def test_a_name_that_no_worker_has_is_not_shown(redis: redis_py.Redis, name: str
 def test_cards_that_cannot_be_read_are_not_shown(redis: redis_py.Redis) -> None:
     announce(redis, b"\x80\x05pickled.")
     announce(redis, card("utf-8") | {"device": "x" * MAX_CARD_BYTES}, "long")
-    redis.hset(keys.worker("hash"), "a", "b")
-    redis.zadd(keys.WORKERS, {"hash": 2**45, b"\xff": 2**45})
+    redis.hset(redis_keys.worker("hash"), "a", "b")
+    redis.zadd(redis_keys.WORKERS, {"hash": 2**45, b"\xff": 2**45})
     assert Registry(redis).workers() == []
 
 
 def test_of_ten_thousand_cards_no_more_are_read_than_a_fleet_has(redis: redis_py.Redis) -> None:
     names = [f"w{i}" for i in range(10_000)]
-    redis.zadd(keys.WORKERS, dict.fromkeys(names, 2**45))
-    redis.mset({keys.worker(name): json.dumps(card(name)) for name in names})
+    redis.zadd(redis_keys.WORKERS, dict.fromkeys(names, 2**45))
+    redis.mset({redis_keys.worker(name): json.dumps(card(name)) for name in names})
     assert len(Registry(redis).workers()) == MAX_WORKERS
 
 
@@ -334,14 +334,14 @@ def test_of_ten_thousand_cards_no_more_are_read_than_a_fleet_has(redis: redis_py
 )
 def test_a_report_of_a_swap_that_no_worker_gives_is_none(redis: redis_py.Redis, fields: dict[str, Any]) -> None:
     order = uuid4()
-    redis.set(keys.swap_report(order), json.dumps({"order": str(order), "state": "ready", **fields}))
+    redis.set(redis_keys.swap_report(order), json.dumps({"order": str(order), "state": "ready", **fields}))
     with pytest.raises(InvalidRequest):
         dispatch.inference_client().swap_report(order)
 
 
 def test_a_hundred_megabytes_are_not_fetched_for_a_card(redis: redis_py.Redis) -> None:
-    redis.setrange(keys.worker("big"), 100_000_000, b"x")
-    redis.zadd(keys.WORKERS, {"big": 2**45})
+    redis.setrange(redis_keys.worker("big"), 100_000_000, b"x")
+    redis.zadd(redis_keys.WORKERS, {"big": 2**45})
     before = redis.info("stats")["total_net_output_bytes"]
     assert Registry(redis).workers() == []
     assert redis.info("stats")["total_net_output_bytes"] - before < 2 * MAX_CARD_BYTES
@@ -351,7 +351,7 @@ def test_a_kit_that_is_not_the_one_its_key_names_is_none(redis: redis_py.Redis) 
     registry = Registry(redis)
     key = registry.store_kit(b"a kit")
     assert registry.kit(key) == b"a kit"
-    redis.set(keys.kit(key), b"another")
+    redis.set(redis_keys.kit(key), b"another")
     assert registry.kit(key) is None
 
 

@@ -13,17 +13,17 @@ from redis import Redis
 
 from inference import config as configuration
 from inference.config import InferenceConfig
+from inference.coordination.event_log import EventLog
+from inference.coordination.lease import Leases
+from inference.coordination.log_view import Log
+from inference.coordination.redis_client import connect
+from inference.coordination.waiting_room import WaitingRoom
 from inference.engine.engine import Engine
-from inference.event_log import EventLog
-from inference.lease import Leases
-from inference.log import Log
+from inference.messages.generation import ChatMessage, Event, EventKind, Finish, GenerationRequest, Role, SamplingParams
 from inference.output.thinking import ThinkTags as OutputTags
 from inference.prompt.builder import PromptBuilder
 from inference.prompt.kit import PromptKit, ThinkTags, TokenType
-from inference.protocol import ChatMessage, Event, EventKind, Finish, GenerationRequest, Role, SamplingParams
-from inference.store import connect
 from inference.testing import ScriptedBackend
-from inference.waiting_room import WaitingRoom
 from inference.worker.attempt.context import Served
 from inference.worker.process.runtime import Runtime
 from inference.worker.tasks import answer_waiting

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from inference.protocol import EventKind
+from inference.messages.generation import EventKind
 from tests.worker.scripted import MODEL, ScriptedWorker, Store, check_whole, text_of, wait_until
 
 MakeWorker = Callable[..., ScriptedWorker]

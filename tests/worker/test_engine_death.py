@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from inference.client import InferenceClient, Swept
-from inference.protocol import FinishReason
+from inference.messages.generation import FinishReason
 from tests.worker.scripted import MODEL, ScriptedWorker, Store, check_whole, ids, settings, text_of, wait_until
 
 ANSWER = "Well, naïve café: 👩\u200d💻 is fine. " + "".join(f"{n} " for n in range(60))

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from inference.messages.generation import ChatMessage, Event, EventKind, FinishReason, Role
 from inference.output.deltas import OutputPipeline, merged
-from inference.protocol import ChatMessage, Event, EventKind, FinishReason, Role
 from tests.worker.scripted import (
     CONTEXT_TOKENS,
     MODEL,

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
+from inference.coordination.log_view import Log
 from inference.engine.request import Logprobs
-from inference.log import Log
+from inference.messages.generation import EventKind, FinishReason, TokenLogprob
 from inference.output.deltas import OutputPipeline
 from inference.output.thinking import ThinkTags
-from inference.protocol import EventKind, FinishReason, TokenLogprob
 from inference.worker.attempt.output_processor import AnswerText
 from tests.worker.scripted import TAGS, ScriptedWorker, Store, check_whole, text_of
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from inference.client import InferenceClient
-from inference.protocol import EventKind, FinishReason, GenerationRequest, Opening
+from inference.messages.generation import EventKind, FinishReason, GenerationRequest, Opening
 from inference.worker.attempt.attempts import Notice
 from tests.worker.scripted import (
     CONTEXT_TOKENS,

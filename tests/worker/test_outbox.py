@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inference.messages.generation import Delta, Event, EventKind, Finish, FinishReason, ToolCallDelta
 from inference.output.deltas import merged
-from inference.protocol import Delta, Event, EventKind, Finish, FinishReason, ToolCallDelta
 from inference.worker.attempt.outbox import Outbox
 
 

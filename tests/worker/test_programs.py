@@ -9,7 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from inference.protocol import ChatMessage, Delta, Event, EventKind, FinishReason, GenerationRequest, Role, ToolSpec
+from inference.messages.generation import (
+    ChatMessage,
+    Delta,
+    Event,
+    EventKind,
+    FinishReason,
+    GenerationRequest,
+    Role,
+    ToolSpec,
+)
 from inference.worker.attempt.input_processor import Preparation
 from tests.worker.scripted import ScriptedWorker, Store, check_whole, ids, request, text_of
 from tests.worker.test_tool_calls import CALL, scripted

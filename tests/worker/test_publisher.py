@@ -10,10 +10,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from inference.event_log import EventLog
-from inference.protocol import Delta, Event, EventKind, Finish, FinishReason
-from inference.store import connect
-from inference.waiting_room import Claim
+from inference.coordination.event_log import EventLog
+from inference.coordination.redis_client import connect
+from inference.coordination.waiting_room import Claim
+from inference.messages.generation import Delta, Event, EventKind, Finish, FinishReason
 from inference.worker.attempt.attempts import Attempt, Notice
 from inference.worker.attempt.outbox import Outbox
 from inference.worker.attempt.publisher import Publisher
@@ -187,9 +187,9 @@ def test_a_refused_ticket_is_told_and_nothing_more_is_written(
 def test_the_stop_flag_comes_back_with_an_append(store: Store, make_publisher: Callable[..., Publisher]) -> None:
     publisher = make_publisher()
     outbox = opened(publisher, store)
-    from inference import keys
+    from inference.coordination import redis_keys
 
-    store.redis.hset(keys.generation(outbox.attempt.generation_id), "stop", "1")
+    store.redis.hset(redis_keys.generation(outbox.attempt.generation_id), "stop", "1")
     put(publisher, outbox, 1, "a")
     assert outbox.attempt.inbox.get(timeout=5) is Notice.STOP
 

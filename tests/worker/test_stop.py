@@ -9,9 +9,9 @@ from uuid import uuid4
 import pytest
 from redis import Redis
 
-from inference import keys
 from inference.client import InferenceClient
-from inference.protocol import FinishReason
+from inference.coordination import redis_keys
+from inference.messages.generation import FinishReason
 from inference.worker.attempt.attempts import Attempts, Notice
 from inference.worker.threads.cancellation import Cancellation
 from tests.worker.scripted import ScriptedWorker, Store, check_whole, text_of, wait_until
@@ -91,7 +91,7 @@ def test_a_stop_whose_nudge_was_lost_comes_with_the_renewal(store: Store, make_w
     asked = store.enter("x" * 900)
     thread = worker.doorbell()
     assert worker.backend.wait_for_forward(1)
-    store.redis.hset(keys.generation(asked.id), "stop", "1")
+    store.redis.hset(redis_keys.generation(asked.id), "stop", "1")
     thread.join()
     assert store.finish_of(asked.id).reason is FinishReason.CANCELLED
     assert store.finish_of(asked.id).usage.completion_tokens == 0
@@ -104,9 +104,9 @@ def test_the_listener_survives_garbage_and_lost_connections(redis: Redis) -> Non
     listener = Cancellation(redis, attempts)
     listener.start()
     try:
-        wait_until(lambda: redis.publish(keys.STOPS, b"\xff not an id") == 1)
+        wait_until(lambda: redis.publish(redis_keys.STOPS, b"\xff not an id") == 1)
         redis.client_kill_filter(_type="pubsub")
-        wait_until(lambda: bool(redis.publish(keys.STOPS, str(uuid4())) and heard))
+        wait_until(lambda: bool(redis.publish(redis_keys.STOPS, str(uuid4())) and heard))
     finally:
         listener.stop()
     assert set(heard) == {Notice.STOP}

@@ -14,12 +14,12 @@ import pytest
 from redis import Redis
 
 from inference import catalog
-from inference.cards import ModelCard, WorkerCard
 from inference.config import InferenceConfig
+from inference.coordination.registry import Registry
+from inference.coordination.swap_orders import Orders
 from inference.errors import ConfigError, ModelFileError
-from inference.orders import Orders
-from inference.registry import Registry
-from inference.swap_messages import SwapOrder, SwapReport
+from inference.messages.cards import ModelCard, WorkerCard
+from inference.messages.swap import SwapOrder, SwapReport
 from inference.worker.process.reexec import Handover, handover_of
 from inference.worker.process.swap_model import Swapping, find_servable
 from tests.worker.scripted import MODEL, ScriptedWorker, Store, check_whole, settings, text_of, wait_until

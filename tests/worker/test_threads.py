@@ -13,12 +13,12 @@ import pytest
 import redis as redis_py
 from redis import Redis
 
-from inference import keys
-from inference.cards import ModelCard, WorkerCard
-from inference.lease import Renewal as Renewed
+from inference.coordination import redis_keys
+from inference.coordination.lease import Renewal as Renewed
+from inference.coordination.registry import Registry
+from inference.coordination.waiting_room import Claim
+from inference.messages.cards import ModelCard, WorkerCard
 from inference.prompt.kit import PromptKit
-from inference.registry import Registry
-from inference.waiting_room import Claim
 from inference.worker.attempt.attempts import Attempts, Notice
 from inference.worker.threads.heartbeat import Heartbeat
 from inference.worker.threads.lease_renewal import Renewal
@@ -67,7 +67,7 @@ def test_leases_are_renewed_with_one_call_and_the_answers_go_to_their_attempts(s
         under_way.append(attempts.begin(claim))
     kept, lost, stopped = under_way
     store.lose_lease(lost.generation_id)
-    store.redis.hset(keys.generation(stopped.generation_id), "stop", "1")
+    store.redis.hset(redis_keys.generation(stopped.generation_id), "stop", "1")
     renewal = Renewal(store.leases, attempts, settings(valkey_url))
     renewal.tick()
     renewal.tick()

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from inference.log import Log, tool_calls_of
+from inference.coordination.log_view import Log, tool_calls_of
+from inference.messages.generation import Event, EventKind, FinishReason, GenerationRequest, ToolCallDelta, ToolSpec
 from inference.output.deltas import OutputPipeline
-from inference.protocol import Event, EventKind, FinishReason, GenerationRequest, ToolCallDelta, ToolSpec
 from tests.worker.scripted import TAGS, ScriptedWorker, Store, check_whole, ids, request, text_of
 
 MakeWorker = Callable[..., ScriptedWorker]

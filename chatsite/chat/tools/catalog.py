@@ -13,7 +13,7 @@ from chatsite.chat.text import clean
 from chatsite.chat.tools import python, search_chats
 from chatsite.chat.tools import time as clock
 from chatsite.chat.tools.tool import Tool, ToolFailed
-from inference.protocol import ToolSpec
+from inference.messages.generation import ToolSpec
 
 log = structlog.get_logger(__name__)
 

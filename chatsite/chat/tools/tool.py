@@ -10,7 +10,7 @@ import msgspec
 from django.utils.functional import Promise
 
 from chatsite.accounts.models import User
-from inference.protocol import ToolSpec
+from inference.messages.generation import ToolSpec
 
 
 class ToolFailed(Exception):
@@ -32,7 +32,7 @@ class Tool:
     _decoder: msgspec.json.Decoder[Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Tools are made at import, by one thread: see inference.wire.
+        # Tools are made at import, by one thread: see inference.messages.serialization.
         object.__setattr__(self, "_decoder", msgspec.json.Decoder(self.arguments))
 
     @property

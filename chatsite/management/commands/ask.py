@@ -21,9 +21,9 @@ from chatsite.chat import access, actions, dispatch
 from chatsite.chat.errors import SendRefused
 from chatsite.chat.models import Generation
 from chatsite.chat.text import clean
+from inference.coordination.log_view import Cursor, Log
 from inference.errors import EventsExpired, InvalidRequest, LogUnreadable, StoreUnavailable
-from inference.log import Cursor, Log
-from inference.protocol import Event, EventKind, SamplingParams, Standing
+from inference.messages.generation import Event, EventKind, SamplingParams, Standing
 
 POLL_SECONDS = 0.1
 STATUS_SECONDS = 1.0

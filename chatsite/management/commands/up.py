@@ -28,14 +28,15 @@ from redis.retry import Retry
 from chatsite import state_dir, state_identity
 from chatsite.embedded import HOST, BundledPostgres, BundledValkey, EmbeddedError
 from chatsite.supervisor import Child, Lock, StartFailed, StopRequested, Supervisor
-from inference import keys, native_build
+from inference import native_build
 from inference.catalog import Catalog, CatalogEntry
 from inference.celery import SITE_QUEUE
+from inference.coordination import redis_keys
 from inference.errors import InferenceError
 from inference.machine import usable_cores
-from inference.memory import CPU_MEMORY_PERCENT
+from inference.model_files.load_notes import NO_GPU
+from inference.model_files.memory_estimate import CPU_MEMORY_PERCENT
 from inference.native_build import Record
-from inference.notes import NO_GPU
 
 DEFAULT_PORT = 8000
 CHECK_SECONDS = 3
@@ -328,7 +329,7 @@ class Fleet:
         """Whether the site worker has fetched every answer that the GPU workers handed over."""
         try:
             with self._redis(self._env["REDIS_URL"]) as client:
-                return bool(client.llen(keys.CELERY_PREFIX + SITE_QUEUE) == 0)
+                return bool(client.llen(redis_keys.CELERY_PREFIX + SITE_QUEUE) == 0)
         except redis.RedisError:  # nothing can be recorded any more; the next start does
             return True
 

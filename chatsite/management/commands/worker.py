@@ -16,10 +16,10 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from chatsite.accounts.models import new_id
-from inference.cards import WorkerCard
 from inference.client import InferenceClient
 from inference.errors import StoreUnavailable
-from inference.swap_messages import SwapOrder, SwapReport
+from inference.messages.cards import WorkerCard
+from inference.messages.swap import SwapOrder, SwapReport
 
 POLL_SECONDS = 0.3
 TAKE_SECONDS = 15.0  # a worker looks for orders every second

@@ -20,7 +20,7 @@ CANVAS = ("canmore.create_textdoc", "canmore.update_textdoc")
 _WHOLE = frozenset({".*", "^.*$", "(?s).*", r"[\s\S]*", r"\A.*\Z"})  # patterns of an update that leave nothing
 _LANGUAGE = re.compile(r"code/([A-Za-z0-9+#_.-]{1,30})")
 
-_canvas_decoder = msgspec.json.Decoder(dict[str, Any])  # made here: see inference.wire
+_canvas_decoder = msgspec.json.Decoder(dict[str, Any])  # made here: see inference.messages.serialization
 
 
 class Author(msgspec.Struct):

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inference.errors import InvalidRequest
-from inference.protocol import SamplingParams
+from inference.messages.generation import SamplingParams
 
 REPETITION_WINDOW_TOKENS = 64  # llama.cpp's own default; the prompt's end counts too
 FORBIDDING_BIAS = -100.0  # a bias this low is meant as "never"

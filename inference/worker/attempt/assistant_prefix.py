@@ -10,10 +10,10 @@ import threading
 from uuid import UUID
 
 from inference.engine.request import Ended, Submission, Token
+from inference.messages.generation import FinishReason, Opening
 from inference.output.thinking import ThinkTags
 from inference.prompt.builder import Prompt
 from inference.prompt.tokenizer import Tokenizer
-from inference.protocol import FinishReason, Opening
 
 BURSTS_PER_SECOND = 50.0  # of a recital; a token more often than that leaves together with others
 

@@ -14,9 +14,9 @@ from enum import Enum
 from queue import SimpleQueue
 from uuid import UUID, uuid4
 
+from inference.coordination.waiting_room import Claim
 from inference.engine.request import Ended, Output, Reading, Token
-from inference.protocol import GenerationRequest
-from inference.waiting_room import Claim
+from inference.messages.generation import GenerationRequest
 
 
 class Notice(Enum):

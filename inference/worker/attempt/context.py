@@ -14,19 +14,19 @@ from uuid import UUID
 import msgspec
 
 from inference.config import InferenceConfig
+from inference.coordination.event_log import EventLog
+from inference.coordination.lease import Leases
+from inference.coordination.waiting_room import WaitingRoom
 from inference.engine.constraint import Constraint
 from inference.engine.engine import Engine
 from inference.errors import EngineError, InvalidRequest, StoreUnavailable
-from inference.event_log import EventLog
 from inference.grammar import tool_grammar
 from inference.grammar.matcher import Grammars
 from inference.grammar.thinking import ThinkingConstraint
-from inference.lease import Leases
+from inference.messages.generation import GenerationRequest, SamplingParams
 from inference.output.thinking import ThinkTags
 from inference.output.tool_calls import OPEN, ToolCallParser
 from inference.prompt.builder import Prompt, PromptBuilder
-from inference.protocol import GenerationRequest, SamplingParams
-from inference.waiting_room import WaitingRoom
 from inference.worker.attempt.assistant_prefix import opening_tokens
 from inference.worker.attempt.publisher import Publisher
 

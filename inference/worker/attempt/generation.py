@@ -21,7 +21,17 @@ from inference import metrics
 from inference.engine.engine import Engine
 from inference.engine.request import Ended, Reading, Submission
 from inference.errors import EngineDied, EngineStopped, EventsExpired, InvalidRequest
-from inference.protocol import Cut, Delta, ErrorFacts, Event, EventKind, Finish, FinishReason, TokenLogprob, Usage
+from inference.messages.generation import (
+    Cut,
+    Delta,
+    ErrorFacts,
+    Event,
+    EventKind,
+    Finish,
+    FinishReason,
+    TokenLogprob,
+    Usage,
+)
 from inference.worker.attempt import release
 from inference.worker.attempt.assistant_prefix import Recital
 from inference.worker.attempt.attempts import Arrived, Attempt, Notice

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from inference.engine.constraint import Constraint
 from inference.engine.sampling.plan import SamplerPlan, seed_of
+from inference.messages.generation import Cut, GenerationRequest, SamplingParams
 from inference.output.deltas import OutputPipeline
 from inference.prompt.builder import Prompt
-from inference.protocol import Cut, GenerationRequest, SamplingParams
 from inference.worker.attempt.assistant_prefix import Recital
 from inference.worker.attempt.context import Served
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from inference.messages.generation import Delta, Event, EventKind, Finish, TokenLogprob
 from inference.output.deltas import merged
-from inference.protocol import Delta, Event, EventKind, Finish, TokenLogprob
 from inference.worker.attempt.attempts import Attempt
 
 MAX_UNSENT_TOKENS = 65_536  # while Redis is away; far above what one lease of decoding writes

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from inference.engine.request import Logprobs
-from inference.protocol import Delta, TokenLogprob
+from inference.messages.generation import Delta, TokenLogprob
 
 
 @dataclass(frozen=True)

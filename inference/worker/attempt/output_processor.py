@@ -10,11 +10,11 @@ import hashlib
 from collections.abc import Callable, Iterable
 from typing import Literal
 
+from inference.coordination.log_view import Log, tool_calls_of
 from inference.engine.request import Logprobs
-from inference.log import Log, tool_calls_of
+from inference.messages.generation import Delta
 from inference.output.deltas import OutputPipeline
 from inference.output.loop_detector import LoopDetector
-from inference.protocol import Delta
 from inference.worker.attempt.output_events import News, NewsWithLogprobs
 
 

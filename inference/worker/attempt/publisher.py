@@ -19,9 +19,9 @@ import structlog
 from redis.exceptions import RedisError
 
 from inference.config import InferenceConfig
+from inference.coordination.event_log import Appended, EventLog
 from inference.errors import EventsExpired
-from inference.event_log import Appended, EventLog
-from inference.protocol import Delta, Event, Finish, TokenLogprob
+from inference.messages.generation import Delta, Event, Finish, TokenLogprob
 from inference.worker.attempt.attempts import Attempt, Notice
 from inference.worker.attempt.outbox import MAX_UNSENT_TOKENS, Outbox
 

@@ -37,16 +37,17 @@ from redis.exceptions import RedisError
 
 from inference import celery as celery_module
 from inference import config as configuration
-from inference import keys, metrics
-from inference.cards import ModelCard, WorkerCard
+from inference import metrics
 from inference.catalog import Catalog, CatalogEntry
 from inference.config import InferenceConfig
+from inference.coordination import redis_keys
+from inference.coordination.redis_client import connect
+from inference.coordination.registry import Registry
+from inference.coordination.swap_orders import Orders
+from inference.coordination.waiting_room import WaitingRoom
 from inference.errors import InferenceError
-from inference.orders import Orders
-from inference.registry import Registry
-from inference.store import connect
-from inference.swap_messages import SwapOrder
-from inference.waiting_room import WaitingRoom
+from inference.messages.cards import ModelCard, WorkerCard
+from inference.messages.swap import SwapOrder
 from inference.worker.process import reexec
 from inference.worker.process.load_model import Loading
 from inference.worker.process.reexec import Handover
@@ -103,7 +104,7 @@ def choose_model(instance: Any, conf: Any, options: dict[str, Any], **_: Any) ->
     _chosen = _Chosen(config=config, entry=entry, handover=handover, has_own_queues=has_own_queues)
     conf.worker_concurrency = config.slots or entry.slots
     if not has_own_queues:
-        instance.app.amqp.queues.select([keys.queue(entry.name)])
+        instance.app.amqp.queues.select([redis_keys.queue(entry.name)])
 
 
 class ModelStep(bootsteps.StartStopStep):  # type: ignore[misc]

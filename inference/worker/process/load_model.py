@@ -11,12 +11,12 @@ import threading
 import structlog
 
 from inference import celery as celery_module
-from inference.cards import ModelCard
 from inference.catalog import CatalogEntry
 from inference.config import InferenceConfig
+from inference.coordination.redis_client import connect
 from inference.errors import InferenceError
+from inference.messages.cards import ModelCard
 from inference.prompt.builder import PromptBuilder
-from inference.store import connect
 from inference.worker.attempt.context import Served
 from inference.worker.process.runtime import Runtime
 

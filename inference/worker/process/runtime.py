@@ -18,10 +18,10 @@ from redis import Redis
 
 from inference import metrics
 from inference.config import InferenceConfig
+from inference.coordination.event_log import EventLog
+from inference.coordination.lease import Leases
+from inference.coordination.waiting_room import WaitingRoom
 from inference.engine.engine import Engine
-from inference.event_log import EventLog
-from inference.lease import Leases
-from inference.waiting_room import WaitingRoom
 from inference.worker.attempt.attempts import Attempts, Notice
 from inference.worker.attempt.context import Served, Workbench
 from inference.worker.attempt.publisher import Publisher

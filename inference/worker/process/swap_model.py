@@ -20,12 +20,12 @@ from redis.exceptions import RedisError
 
 from inference.catalog import Catalog, CatalogEntry, completed
 from inference.config import InferenceConfig
+from inference.coordination.registry import Registry
+from inference.coordination.swap_orders import Orders
+from inference.coordination.waiting_room import WaitingRoom
 from inference.errors import InferenceError, InvalidRequest, StoreUnavailable
-from inference.orders import Orders
+from inference.messages.swap import SwapOrder, SwapReport
 from inference.prompt.tokenizer import check_supported
-from inference.registry import Registry
-from inference.swap_messages import SwapOrder, SwapReport
-from inference.waiting_room import WaitingRoom
 from inference.worker.process.runtime import Runtime
 
 log = structlog.get_logger(__name__)

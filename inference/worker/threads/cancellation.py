@@ -15,7 +15,7 @@ import structlog
 from redis import Redis
 from redis.exceptions import RedisError
 
-from inference import keys
+from inference.coordination import redis_keys
 from inference.worker.attempt.attempts import Attempts, Notice
 
 log = structlog.get_logger(__name__)
@@ -51,7 +51,7 @@ class Cancellation:
 
     def _listen(self) -> None:
         with self._pubsub(ignore_subscribe_messages=True) as pubsub:
-            pubsub.subscribe(keys.STOPS)
+            pubsub.subscribe(redis_keys.STOPS)
             while not self._stopping.is_set():
                 message = pubsub.get_message(timeout=LISTEN_SECONDS)
                 if message is not None:

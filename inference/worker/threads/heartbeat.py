@@ -11,8 +11,8 @@ from collections.abc import Callable
 import structlog
 from redis.exceptions import RedisError
 
-from inference.cards import WorkerCard
-from inference.registry import Registry
+from inference.coordination.registry import Registry
+from inference.messages.cards import WorkerCard
 from inference.worker.threads.periodic import TickingThread
 
 log = structlog.get_logger(__name__)

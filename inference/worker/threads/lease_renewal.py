@@ -12,7 +12,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from inference.config import InferenceConfig
-from inference.lease import Leases
+from inference.coordination.lease import Leases
 from inference.worker.attempt.attempts import Attempt, Attempts, Notice
 from inference.worker.threads.periodic import TickingThread
 

@@ -14,9 +14,9 @@ from uuid import UUID
 import redis
 from redis.exceptions import WatchError
 
-from inference import keys
-from inference.swap_messages import SwapOrder, SwapReport
-from inference.wire import decode, encode
+from inference.coordination import redis_keys
+from inference.messages.serialization import decode, encode
+from inference.messages.swap import SwapOrder, SwapReport
 
 ORDER_TTL_MS = 60_000  # since the worker was last seen to be at it; more than a start takes
 REPORT_TTL_SECONDS = 3_600
@@ -28,20 +28,20 @@ class Orders:
 
     def give(self, worker: str, order: SwapOrder) -> bool:
         """False: the worker has an order that has not ended."""
-        return bool(self._redis.set(keys.swap(worker), encode(order), px=ORDER_TTL_MS, nx=True))
+        return bool(self._redis.set(redis_keys.swap(worker), encode(order), px=ORDER_TTL_MS, nx=True))
 
     def current(self, worker: str) -> SwapOrder | None:
         """Raises InvalidRequest: what lies there was written by another version."""
-        data = self._redis.get(keys.swap(worker))
+        data = self._redis.get(redis_keys.swap(worker))
         return None if data is None else decode(data, SwapOrder)
 
     def keep(self, worker: str) -> None:
         """Say that its order is still worked on."""
-        self._redis.pexpire(keys.swap(worker), ORDER_TTL_MS)
+        self._redis.pexpire(redis_keys.swap(worker), ORDER_TTL_MS)
 
     def take_away(self, worker: str, order_id: UUID) -> None:
         """That order has ended; another one that came meanwhile stays."""
-        key = keys.swap(worker)
+        key = redis_keys.swap(worker)
         with self._redis.pipeline() as pipeline, contextlib.suppress(WatchError):  # changed just now: not that order
             pipeline.watch(key)
             data = pipeline.get(key)
@@ -51,8 +51,8 @@ class Orders:
                 pipeline.execute()
 
     def report(self, report: SwapReport) -> None:
-        self._redis.set(keys.swap_report(report.order), encode(report), ex=REPORT_TTL_SECONDS)
+        self._redis.set(redis_keys.swap_report(report.order), encode(report), ex=REPORT_TTL_SECONDS)
 
     def report_of(self, order_id: UUID) -> SwapReport | None:
-        data = self._redis.get(keys.swap_report(order_id))
+        data = self._redis.get(redis_keys.swap_report(order_id))
         return None if data is None else decode(data, SwapReport)

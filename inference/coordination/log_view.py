@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from inference.protocol import CALL_TRUNCATED, Delta, Event, EventKind, Finish, ToolCall, ToolCallDelta
+from inference.messages.generation import CALL_TRUNCATED, Delta, Event, EventKind, Finish, ToolCall, ToolCallDelta
 
 
 class Cursor(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from inference.errors import ModelFileError
-from inference.gguf_header import GgufHeader
+from inference.model_files.gguf_header import GgufHeader
 
 _ENCODER = "a model that makes vectors of texts and writes none"
 _DIFFUSION = "a diffusion model, which does not write from left to right"

@@ -10,9 +10,9 @@ from typing import Literal
 
 import msgspec
 
-from inference.bounds import Count, Label, ModelName, ModelNameOrNone, Name, Seconds, Sentences, Slots, Tokens
-from inference.protocol import SamplingParams
-from inference.wire import PROTOCOL_VERSION, crosses_processes
+from inference.messages.bounds import Count, Label, ModelName, ModelNameOrNone, Name, Seconds, Sentences, Slots, Tokens
+from inference.messages.generation import SamplingParams
+from inference.messages.serialization import PROTOCOL_VERSION, crosses_processes
 
 
 @crosses_processes

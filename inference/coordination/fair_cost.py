@@ -5,7 +5,7 @@ Knows nothing of users or counters; the waiting room charges the one, the log se
 
 from __future__ import annotations
 
-from inference.protocol import GenerationRequest, Usage
+from inference.messages.generation import GenerationRequest, Usage
 
 COMPLETION_WEIGHT = 2  # a decoded token holds the device about as long as two prefilled ones hold it in a full batch
 GUESSED_COMPLETION_TOKENS = 512  # of an answer that has not begun

@@ -13,13 +13,13 @@ from uuid import UUID, uuid4
 
 import redis
 
-from inference import keys
 from inference.config import InferenceConfig
-from inference.cost import estimated_cost
+from inference.coordination import redis_keys
+from inference.coordination.fair_cost import estimated_cost
+from inference.coordination.redis_client import Scripts, active_ttl_ms
 from inference.errors import InvalidRequest, LogUnreadable
-from inference.protocol import GenerationRequest, Standing
-from inference.store import Scripts, active_ttl_ms
-from inference.wire import PROTOCOL_VERSION, decode, encode
+from inference.messages.generation import GenerationRequest, Standing
+from inference.messages.serialization import PROTOCOL_VERSION, decode, encode
 
 PREFIX_TTL_MS = 1_800_000  # a conversation that rested this long has hardly kept its prefix anywhere
 
@@ -102,19 +102,19 @@ class WaitingRoom:
         return standing_of(self._scripts.run("standing", self._ttl_ms, str(generation_id)))
 
     def num_waiting(self, model: str) -> int:
-        return int(self._redis.zcard(keys.order(model)))
+        return int(self._redis.zcard(redis_keys.order(model)))
 
     def num_unfinished(self, model: str) -> int:
         """All that wait for the model or are being answered, by whichever worker."""
         with self._redis.pipeline(transaction=True) as pipeline:
-            pipeline.zcard(keys.order(model))
-            pipeline.zrange(keys.LEASES, 0, -1)
+            pipeline.zcard(redis_keys.order(model))
+            pipeline.zrange(redis_keys.LEASES, 0, -1)
             num_waiting, leased = pipeline.execute()
         if not leased:
             return int(num_waiting)
         with self._redis.pipeline(transaction=False) as pipeline:
             for member in leased:
-                pipeline.hget(keys.generation(member.decode()), "model")
+                pipeline.hget(redis_keys.generation(member.decode()), "model")
             models: list[bytes | None] = pipeline.execute()
         return int(num_waiting) + models.count(model.encode())
 
@@ -123,8 +123,8 @@ class WaitingRoom:
         with self._redis.pipeline(transaction=True) as pipeline:
             pipeline.time()
             # What was released stands below zero, before all others; it has hardly begun to wait again.
-            pipeline.zrange(keys.order(model), "0", "+inf", byscore=True, offset=0, num=1, withscores=True)
-            pipeline.zcard(keys.order(model))
+            pipeline.zrange(redis_keys.order(model), "0", "+inf", byscore=True, offset=0, num=1, withscores=True)
+            pipeline.zcard(redis_keys.order(model))
             (seconds, micros), eldest, num_waiting = pipeline.execute()
         if not eldest:
             return 0.0 if num_waiting else None

@@ -16,7 +16,7 @@ import platform
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from inference.gguf_header import GgufHeader
+from inference.model_files.gguf_header import GgufHeader
 
 KV_BYTES_PER_VALUE = {"f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
 CELL_PADDING = 256  # llama.cpp rounds the cells of a stream up to this

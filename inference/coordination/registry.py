@@ -13,10 +13,10 @@ from typing import Any
 import redis
 import structlog
 
-from inference import keys
-from inference.cards import ModelCard, WorkerCard
+from inference.coordination import redis_keys
 from inference.errors import InvalidRequest
-from inference.wire import decode, encode
+from inference.messages.cards import ModelCard, WorkerCard
+from inference.messages.serialization import decode, encode
 
 logger = structlog.get_logger(__name__)
 
@@ -36,23 +36,23 @@ class Registry:
         now_ms = seconds * 1000 + micros // 1000
         ttl_ms = int(ttl_seconds * 1000)
         with self._redis.pipeline(transaction=True) as pipeline:
-            pipeline.set(keys.worker(card.name), encode(card), px=ttl_ms)
-            pipeline.zadd(keys.WORKERS, {card.name: now_ms + ttl_ms})
-            pipeline.zremrangebyscore(keys.WORKERS, "-inf", now_ms)
-            pipeline.pexpire(keys.WORKERS, max(ttl_ms, 60_000))
-            pipeline.expire(keys.kit(card.model.prompt_kit), KIT_TTL_SECONDS)
+            pipeline.set(redis_keys.worker(card.name), encode(card), px=ttl_ms)
+            pipeline.zadd(redis_keys.WORKERS, {card.name: now_ms + ttl_ms})
+            pipeline.zremrangebyscore(redis_keys.WORKERS, "-inf", now_ms)
+            pipeline.pexpire(redis_keys.WORKERS, max(ttl_ms, 60_000))
+            pipeline.expire(redis_keys.kit(card.model.prompt_kit), KIT_TTL_SECONDS)
             *_, has_kit = pipeline.execute()
         return bool(has_kit)
 
     def withdraw(self, name: str) -> None:
         with self._redis.pipeline(transaction=True) as pipeline:
-            pipeline.delete(keys.worker(name))
-            pipeline.zrem(keys.WORKERS, name)
+            pipeline.delete(redis_keys.worker(name))
+            pipeline.zrem(redis_keys.WORKERS, name)
             pipeline.execute()
 
     def workers(self) -> list[WorkerCard]:
         """Cards of the workers that live, by name."""
-        names = names_of(self._redis.zrange(keys.WORKERS, 0, MAX_WORKERS - 1))
+        names = names_of(self._redis.zrange(redis_keys.WORKERS, 0, MAX_WORKERS - 1))
         if not names:
             return []
         with self._redis.pipeline(transaction=False) as pipeline:
@@ -66,12 +66,12 @@ class Registry:
     def store_kit(self, kit: bytes) -> str:
         """Keep a prompt kit; returns its key, the sha256 in hex. The same kit twice is one kit."""
         digest = hashlib.sha256(kit).hexdigest()
-        self._redis.set(keys.kit(digest), kit, ex=KIT_TTL_SECONDS)
+        self._redis.set(redis_keys.kit(digest), kit, ex=KIT_TTL_SECONDS)
         return digest
 
     def kit(self, key: str) -> bytes | None:
         """None also where something lies in its place that is not the kit of that key."""
-        kit: bytes = self._redis.getrange(keys.kit(key), 0, MAX_KIT_BYTES)
+        kit: bytes = self._redis.getrange(redis_keys.kit(key), 0, MAX_KIT_BYTES)
         if not kit:
             return None
         if hashlib.sha256(kit).hexdigest() != key:
@@ -92,7 +92,7 @@ def names_of(members: list[bytes]) -> list[str]:
 def queue_cards(pipeline: Any, names: list[str]) -> None:
     """Queue the commands whose replies `cards_of` reads. No more than a card's length of anything is asked for."""
     for name in names:
-        pipeline.getrange(keys.worker(name), 0, MAX_CARD_BYTES)
+        pipeline.getrange(redis_keys.worker(name), 0, MAX_CARD_BYTES)
 
 
 def cards_of(names: list[str], replies: list[bytes | Exception]) -> list[WorkerCard]:

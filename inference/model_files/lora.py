@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from inference.errors import ModelFileError
-from inference.gguf_header import GgufHeader, TensorFacts
+from inference.model_files.gguf_header import GgufHeader, TensorFacts
 
 _A, _B = ".lora_a", ".lora_b"
 _FLOAT32 = 6  # the GGUF type of a value; llama.cpp ends the process over another one here

@@ -14,9 +14,9 @@ from uuid import UUID
 
 import redis
 
-from inference import keys
 from inference.config import InferenceConfig
-from inference.store import Scripts, active_ttl_ms
+from inference.coordination import redis_keys
+from inference.coordination.redis_client import Scripts, active_ttl_ms
 
 
 @dataclass(frozen=True)
@@ -58,4 +58,4 @@ class Leases:
         """Generations whose lease has run out and was not taken away yet, the longest first."""
         seconds, micros = self._redis.time()
         now_ms = seconds * 1000 + micros // 1000
-        return [UUID(member.decode()) for member in self._redis.zrangebyscore(keys.LEASES, "-inf", now_ms)]
+        return [UUID(member.decode()) for member in self._redis.zrangebyscore(redis_keys.LEASES, "-inf", now_ms)]

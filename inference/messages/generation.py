@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 
 from inference.errors import InvalidRequest
-from inference.wire import PROTOCOL_VERSION, crosses_processes
+from inference.messages.serialization import PROTOCOL_VERSION, crosses_processes
 
 Cut = Literal["", "max_tokens", "context", "time", "loop"]  # which limit ended an answer
 

@@ -17,14 +17,14 @@ import msgspec
 import redis
 import structlog
 
-from inference import keys
 from inference.config import InferenceConfig
-from inference.cost import cost
+from inference.coordination import redis_keys
+from inference.coordination.fair_cost import cost
+from inference.coordination.log_view import Log
+from inference.coordination.redis_client import Scripts, active_ttl_ms
 from inference.errors import EventsExpired, InvalidRequest, LogUnreadable
-from inference.log import Log
-from inference.protocol import Event, EventKind, Finish, FinishReason, Usage
-from inference.store import Scripts, active_ttl_ms
-from inference.wire import decode, encode
+from inference.messages.generation import Event, EventKind, Finish, FinishReason, Usage
+from inference.messages.serialization import decode, encode
 
 logger = structlog.get_logger(__name__)
 
@@ -120,8 +120,8 @@ class EventLog:
 
 def queue_read(pipeline: Any, generation_id: UUID, after: int) -> None:
     """Queue the two commands of a read; one MULTI, so that mark and entries belong together."""
-    pipeline.hget(keys.generation(generation_id), "mark")
-    pipeline.xrange(keys.log(generation_id), min=f"{after + 1}-0", count=MAX_ENTRIES + 1)
+    pipeline.hget(redis_keys.generation(generation_id), "mark")
+    pipeline.xrange(redis_keys.log(generation_id), min=f"{after + 1}-0", count=MAX_ENTRIES + 1)
 
 
 @contextlib.contextmanager

@@ -20,8 +20,8 @@ from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
-from inference import keys
 from inference.config import InferenceConfig
+from inference.coordination import redis_keys
 from inference.errors import StoreUnavailable
 
 CONNECT_SECONDS = 2.0
@@ -105,9 +105,9 @@ class Scripts:
 
     def run(self, name: str, *args: Argument) -> Any:
         try:
-            return self._redis.evalsha(_digest(name), 1, keys.PREFIX, *args)
+            return self._redis.evalsha(_digest(name), 1, redis_keys.PREFIX, *args)
         except NoScriptError:
-            return self._redis.eval(_text(name), 1, keys.PREFIX, *args)  # loads it as well
+            return self._redis.eval(_text(name), 1, redis_keys.PREFIX, *args)  # loads it as well
 
     def run_all(self, name: str, calls: Sequence[Sequence[Argument]]) -> list[Any]:
         """Run it once for each of `calls`, in order, in one round trip; an error reply stands in its call's place.
@@ -123,7 +123,7 @@ class Scripts:
     def _pipeline(self, name: str, calls: Sequence[Sequence[Argument]]) -> list[Any]:
         with self._redis.pipeline(transaction=True) as pipeline:
             for args in calls:
-                pipeline.evalsha(_digest(name), 1, keys.PREFIX, *args)
+                pipeline.evalsha(_digest(name), 1, redis_keys.PREFIX, *args)
             results: list[Any] = pipeline.execute(raise_on_error=False)
         return results
 
@@ -136,6 +136,6 @@ class AsyncScripts:
 
     async def run(self, name: str, *args: Argument) -> Any:
         try:
-            return await self._redis.evalsha(_digest(name), 1, keys.PREFIX, *args)
+            return await self._redis.evalsha(_digest(name), 1, redis_keys.PREFIX, *args)
         except NoScriptError:
-            return await self._redis.eval(_text(name), 1, keys.PREFIX, *args)
+            return await self._redis.eval(_text(name), 1, redis_keys.PREFIX, *args)

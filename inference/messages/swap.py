@@ -10,8 +10,8 @@ from uuid import UUID
 
 import msgspec
 
-from inference.bounds import Count, Label, Sentence
-from inference.wire import PROTOCOL_VERSION, crosses_processes
+from inference.messages.bounds import Count, Label, Sentence
+from inference.messages.serialization import PROTOCOL_VERSION, crosses_processes
 
 
 @crosses_processes
