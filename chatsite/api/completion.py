@@ -24,11 +24,13 @@ from chatsite.accounts.models import ApiKey, User, new_id
 from chatsite.accounts.time_zones import zone_of
 from chatsite.api import errors
 from chatsite.api.schemas import ChatCompletionRequest
-from chatsite.chat import access, actions, costs
-from chatsite.chat.dispatch import inference_client
-from chatsite.chat.ending import end_tasks
-from chatsite.chat.hub import Fresh, Gone, Reset, hub
+from chatsite.chat.actions import send
+from chatsite.chat.generation import quota
+from chatsite.chat.generation.request import inference_client
 from chatsite.chat.models import Generation
+from chatsite.chat.queries import access
+from chatsite.chat.streams.cancel import end_tasks
+from chatsite.chat.streams.hub import Fresh, Gone, Reset, hub
 from inference.errors import StoreUnavailable
 from inference.messages.cards import WorkerCard
 from inference.messages.generation import (
@@ -128,7 +130,7 @@ def _write_row(user: User, request: GenerationRequest, key: ApiKey | None, *, is
             raise errors.Busy(f"You have {site.max_active_per_key} requests under way, the most at one time.")
         if site.max_waiting and active.filter(model=request.model).count() >= site.max_waiting:
             raise errors.site_busy()
-        request, reserved = costs.reserve(user, request, is_cap_asked=is_cap_asked)
+        request, reserved = quota.reserve(user, request, is_cap_asked=is_cap_asked)
         Generation.objects.create(
             id=request.id,
             user=user,
@@ -145,7 +147,7 @@ def abandon(user: User, generation_id: UUID) -> None:
     """Nobody reads this answer any more: stop it, wherever it is. Nothing happens when it has ended."""
     generation = access.generation_of(user, generation_id)
     if generation.is_active:
-        actions.stop(user, generation)
+        send.stop(user, generation)
 
 
 def end_of(generation_id: UUID) -> Finish | None:

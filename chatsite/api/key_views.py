@@ -26,7 +26,7 @@ from chatsite.accounts.models import ApiKey
 from chatsite.api import keys
 from chatsite.api.key_forms import KeyForm, NameForm
 from chatsite.api.keys import KeyRefused
-from chatsite.chat import page
+from chatsite.chat.views import responses
 
 
 def _can_confirm(request: HttpRequest) -> bool:
@@ -35,10 +35,10 @@ def _can_confirm(request: HttpRequest) -> bool:
 
 
 @require_http_methods(["GET", "POST"])
-@page.signed_in
+@responses.signed_in
 @reauthentication_required(allow_get=True)  # type: ignore[untyped-decorator]  # allauth has no types
 @sensitive_variables("secret")
-def keys_page(request: page.ChatRequest) -> HttpResponse:
+def keys_page(request: responses.ChatRequest) -> HttpResponse:
     """GET lists one's keys. POST makes one, and its answer alone shows the secret."""
     if request.method == "GET":
         return _page(request)
@@ -60,8 +60,8 @@ def keys_page(request: page.ChatRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
-@page.signed_in
-def rename(request: page.ChatRequest, key_id: UUID) -> HttpResponse:
+@responses.signed_in
+def rename(request: responses.ChatRequest, key_id: UUID) -> HttpResponse:
     key = keys.key_of(request.user, key_id)
     form = NameForm(request.POST if request.method == "POST" else None, initial={"name": key.name})
     if request.method == "POST" and form.is_valid():
@@ -75,8 +75,8 @@ def rename(request: page.ChatRequest, key_id: UUID) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
-@page.signed_in
-def revoke(request: page.ChatRequest, key_id: UUID) -> HttpResponse:
+@responses.signed_in
+def revoke(request: responses.ChatRequest, key_id: UUID) -> HttpResponse:
     """GET asks, POST revokes."""
     key = keys.key_of(request.user, key_id)
     if request.method == "GET":
@@ -97,7 +97,7 @@ class SignInAgain(KeyRefused):
         )
 
 
-def _check_signed_in_lately(request: page.ChatRequest) -> None:
+def _check_signed_in_lately(request: responses.ChatRequest) -> None:
     """Of those who cannot be asked for a password. Raises SignInAgain."""
     if _can_confirm(request):
         return
@@ -106,12 +106,12 @@ def _check_signed_in_lately(request: page.ChatRequest) -> None:
         raise SignInAgain
 
 
-def _form(request: page.ChatRequest, typed: object = None) -> KeyForm:
+def _form(request: responses.ChatRequest, typed: object = None) -> KeyForm:
     return KeyForm(typed, longest=keys.longest_days(request.user))
 
 
 def _page(
-    request: page.ChatRequest,
+    request: responses.ChatRequest,
     form: KeyForm | None = None,
     *,
     status: int = 200,
@@ -127,12 +127,12 @@ def _page(
     return render(request, "api/keys.html", context, status=status)
 
 
-def _example(request: page.ChatRequest, key: ApiKey, secret: str) -> str:
+def _example(request: responses.ChatRequest, key: ApiKey, secret: str) -> str:
     """A line for a shell that uses the key here."""
     bearer = shlex.quote(f"Authorization: Bearer {secret}")
     if "chat" not in key.scope_names:
         return f"curl {request.build_absolute_uri('/v1/models')} -H {bearer}"
-    served = page.served_models()
+    served = responses.served_models()
     model = settings.SMOLFLEET.default_model or (served[0].name if served else "MODEL")
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Say hello."}]})
     url = request.build_absolute_uri("/v1/chat/completions")

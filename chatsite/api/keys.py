@@ -21,7 +21,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from chatsite.accounts.models import SCOPES, ApiKey, User
-from chatsite.chat import access
+from chatsite.chat.queries import access
 from chatsite.chat.text import clean_typed
 from chatsite.rules import effective
 

@@ -16,16 +16,17 @@ class ChatConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from chatsite.chat import costs, revoking  # models are loaded only once apps are ready
+        from chatsite.chat.generation import quota
+        from chatsite.chat.streams import revocation  # models are loaded only once apps are ready
 
-        pre_delete.connect(costs.hold_doomed, sender="chat.Generation", dispatch_uid="hold-doomed-generation")
-        post_delete.connect(costs.enter_deleted, sender="chat.Generation", dispatch_uid="enter-deleted-generation")
-        revoking.connect()
+        pre_delete.connect(quota.hold_doomed, sender="chat.Generation", dispatch_uid="hold-doomed-generation")
+        post_delete.connect(quota.enter_deleted, sender="chat.Generation", dispatch_uid="enter-deleted-generation")
+        revocation.connect()
         post_delete.connect(_forget_deleted, sender="chat.Generation", dispatch_uid="forget-deleted-generation")
 
 
 def _forget_deleted(instance: Any, **kwargs: Any) -> None:
-    from chatsite.chat import dispatch  # models are loaded only once apps are ready
+    from chatsite.chat.generation import request  # models are loaded only once apps are ready
 
-    if dispatch.may_be_kept(instance):
-        transaction.on_commit(functools.partial(dispatch.forget, instance.pk), robust=True)
+    if request.may_be_kept(instance):
+        transaction.on_commit(functools.partial(request.forget, instance.pk), robust=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.urls import path
 
-from chatsite.chat.consumers import GenerationEvents, ListEvents
-from chatsite.chat.sockets import ConversationSocket
+from chatsite.chat.streams.sse import GenerationEvents, ListEvents
+from chatsite.chat.streams.websocket import ConversationSocket
 
 http_urlpatterns = [
     path("chat/generations/<str:generation_id>/events", GenerationEvents.as_asgi()),

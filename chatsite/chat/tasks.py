@@ -17,9 +17,11 @@ from django.db import DatabaseError
 from django.utils import timezone
 
 from chatsite import advisory_lock
-from chatsite.chat import attachments, calling, dispatch, queueing, recording, temporary
+from chatsite.chat.actions import attachments, queue, temporary, tool_calls
+from chatsite.chat.generation import record as generation_record
+from chatsite.chat.generation import request as generation_request
+from chatsite.chat.generation.reassign import GoneModels
 from chatsite.chat.models import Generation
-from chatsite.chat.moving import GoneModels
 from inference.client import Swept
 from inference.errors import InvalidRequest, LogUnreadable, StoreUnavailable
 from inference.messages.generation import ErrorFacts, Finish, FinishReason
@@ -40,9 +42,9 @@ _gone_models = GoneModels()
 @shared_task(name="chat.record", ignore_result=True)  # type: ignore[untyped-decorator]
 def record(generation_id: str) -> None:
     try:
-        if recording.record(UUID(generation_id)):
-            calling.go_on_after(UUID(generation_id))
-            queueing.advance_after(UUID(generation_id))
+        if generation_record.record(UUID(generation_id)):
+            tool_calls.go_on_after(UUID(generation_id))
+            queue.advance_after(UUID(generation_id))
     except StoreUnavailable:
         log.warning("record left to the sweeper", generation_id=generation_id)
 
@@ -50,7 +52,7 @@ def record(generation_id: str) -> None:
 @shared_task(name="chat.call", ignore_result=True)  # type: ignore[untyped-decorator]
 def call(message_id: str) -> None:
     """Make the calls of an answer that is still waiting for them."""
-    calling.go_on(UUID(message_id))
+    tool_calls.go_on(UUID(message_id))
 
 
 @shared_task(name="chat.sweep_drafts", ignore_result=True)  # type: ignore[untyped-decorator]
@@ -70,8 +72,8 @@ def sweep() -> None:
                 _sweep_rows(_active_rows(), _sweep_active, deadline)
                 _sweep_rows(_ended_rows(), _sweep_ended, deadline)
                 temporary.sweep()
-                _sweep_rows(calling.due(), _sweep_calls, deadline)
-                _sweep_rows(queueing.due(), queueing.advance, deadline)
+                _sweep_rows(tool_calls.due(), _sweep_calls, deadline)
+                _sweep_rows(queue.due(), queue.advance, deadline)
     except StoreUnavailable:
         log.warning("sweep ended: redis is away")
 
@@ -115,14 +117,14 @@ def _sweep_active(generation_id: UUID) -> None:
     if row is None:
         return  # ended since the list was made
     try:
-        swept = dispatch.inference_client().sweep(generation_id, stop_requested=row.stop_requested)
+        swept = generation_request.inference_client().sweep(generation_id, stop_requested=row.stop_requested)
     except LogUnreadable:
-        recording.end_unreadable(generation_id)
+        generation_record.end_unreadable(generation_id)
         return
     if swept in (Swept.FINISHED, Swept.ENDED):
-        recording.record(generation_id, is_finished=True)
+        generation_record.record(generation_id, is_finished=True)
     elif swept is Swept.UNKNOWN and row.stop_requested:
-        recording.end_without_log(generation_id, FinishReason.CANCELLED)
+        generation_record.end_without_log(generation_id, FinishReason.CANCELLED)
     elif swept is Swept.UNKNOWN:
         _enter_afresh(row)
     elif swept in (Swept.WAITING, Swept.RANG, Swept.ENTERED):
@@ -131,21 +133,21 @@ def _sweep_active(generation_id: UUID) -> None:
 
 def _enter_afresh(row: Generation) -> None:
     if row.source == Generation.Source.TEMPORARY:  # its request was in Redis alone
-        recording.end_without_log(row.pk, FinishReason.ERROR, temporary.LOST)
+        generation_record.end_without_log(row.pk, FinishReason.ERROR, temporary.LOST)
         return
     try:
-        request = dispatch.frozen_request_of(row)
+        request = generation_request.frozen_request_of(row)
     except InvalidRequest as error:
         log.error("no request on an active row", generation_id=str(row.pk), why=error.code)
         lost = ErrorFacts(code="request_lost", message="The question could not be read again.", retryable=True)
-        recording.end_without_log(row.pk, FinishReason.ERROR, lost)
+        generation_record.end_without_log(row.pk, FinishReason.ERROR, lost)
         return
-    dispatch.inference_client().submit(request)
+    generation_request.inference_client().submit(request)
     log.info("entered afresh", generation_id=str(row.pk))
 
 
 def _sweep_ended(generation_id: UUID) -> None:
-    client = dispatch.inference_client()
+    client = generation_request.inference_client()
     try:
         standing = client.standing(generation_id)
         if standing.state == "unknown" or standing.is_recorded:

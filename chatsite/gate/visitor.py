@@ -11,9 +11,9 @@ from django.http import HttpRequest, parse_cookie
 from django.utils.module_loading import import_string
 
 from chatsite.audit.origin import client_ip
-from chatsite.chat import access
-from chatsite.chat.language import language_of
-from chatsite.chat.viewing import in_thread
+from chatsite.chat.queries import access
+from chatsite.chat.streams.follow import in_thread
+from chatsite.chat.streams.language import language_of
 
 Scope = dict[str, Any]
 

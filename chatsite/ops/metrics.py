@@ -18,7 +18,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from chatsite.audit import log as audit_log
-from chatsite.chat import feedback, hub
+from chatsite.chat.actions import feedback
+from chatsite.chat.streams import hub
 from chatsite.ops import database, health
 from chatsite.usage import quotas
 from chatsite.usage.calendar import day_of

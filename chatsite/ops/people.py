@@ -9,7 +9,7 @@ from django.db import transaction
 
 from chatsite.accounts import sessions
 from chatsite.accounts.models import User
-from chatsite.chat import actions
+from chatsite.chat.actions import send
 from chatsite.chat.models import Generation
 
 
@@ -33,4 +33,4 @@ def end_activity(user: User) -> None:
     """What `deactivate` does beside the row, for one who has been made inactive already."""
     sessions.end_all([user])
     for generation in Generation.objects.filter(user=user, status=Generation.Status.ACTIVE):
-        actions.stop(user, generation)
+        send.stop(user, generation)

@@ -7,7 +7,7 @@ class PersonasConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from chatsite.chat import presets
+        from chatsite.chat.actions import presets
         from chatsite.personas import library
 
         presets.register(library.Presets())

@@ -11,7 +11,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from chatsite.accounts.models import User
-from chatsite.chat.forms import TuningForm
+from chatsite.chat.views.forms import TuningForm
 from chatsite.personas.models import LINE_CHARS, NAME_CHARS, Persona
 from inference.messages.cards import ModelCard
 

@@ -13,11 +13,12 @@ from django.db.models import Case, Q, QuerySet, When
 from django.utils.translation import gettext as _
 
 from chatsite.accounts.models import User
-from chatsite.chat import access, tuning
+from chatsite.chat.actions import settings
+from chatsite.chat.actions.presets import Preset
+from chatsite.chat.actions.settings import Tuning
 from chatsite.chat.errors import InstructionsTooLong, ModelUnknown, SendRefused
-from chatsite.chat.presets import Preset
+from chatsite.chat.queries import access
 from chatsite.chat.text import clean_typed
-from chatsite.chat.tuning import Tuning
 from chatsite.personas.models import LINE_CHARS, NAME_CHARS, Persona
 
 MAX_PERSONAS = 100  # of one person
@@ -102,7 +103,7 @@ def _check_settings(persona: Persona, model_before: str) -> None:
     if wanted["model"] == model_before:
         del wanted["model"]
     try:
-        persona.system_prompt = tuning.checked(**wanted)["system_prompt"]
+        persona.system_prompt = settings.checked(**wanted)["system_prompt"]
     except ModelUnknown as refusal:
         raise PersonaRefused(refusal.message, "model") from refusal
     except InstructionsTooLong as refusal:

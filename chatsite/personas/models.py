@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import models
 
 from chatsite.accounts.models import new_id
-from chatsite.chat.tuning import Tuning
+from chatsite.chat.actions.settings import Tuning
 
 NAME_CHARS = 60
 LINE_CHARS = 160

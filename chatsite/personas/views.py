@@ -8,7 +8,7 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods
 
-from chatsite.chat import page
+from chatsite.chat.views import responses
 from chatsite.personas import library
 from chatsite.personas.forms import PersonaForm
 from chatsite.personas.library import PersonaRefused
@@ -16,20 +16,20 @@ from chatsite.personas.models import Persona
 
 
 @require_GET
-@page.signed_in
-def index(request: page.ChatRequest) -> HttpResponse:
+@responses.signed_in
+def index(request: responses.ChatRequest) -> HttpResponse:
     """One's own personas, and those that others share."""
     context = {"own": library.own(request.user), "others": library.shared_by_others(request.user)}
     return render(request, "personas/index.html", context)
 
 
 @require_http_methods(["GET", "POST"])
-@page.signed_in
-def edit(request: page.ChatRequest, persona_id: UUID | None = None) -> HttpResponse:
+@responses.signed_in
+def edit(request: responses.ChatRequest, persona_id: UUID | None = None) -> HttpResponse:
     """A new persona, or a change of one's own."""
     row = library.own_one(request.user, persona_id) if persona_id else Persona()
     typed = request.POST if request.method == "POST" else None
-    form = PersonaForm(typed, persona=row, user=request.user, models=page.served_models())
+    form = PersonaForm(typed, persona=row, user=request.user, models=responses.served_models())
     if form.is_bound and form.is_valid():
         try:
             library.save(request.user, row, **form.changed())
@@ -42,8 +42,8 @@ def edit(request: page.ChatRequest, persona_id: UUID | None = None) -> HttpRespo
 
 
 @require_http_methods(["GET", "POST"])
-@page.signed_in
-def delete(request: page.ChatRequest, persona_id: UUID) -> HttpResponse:
+@responses.signed_in
+def delete(request: responses.ChatRequest, persona_id: UUID) -> HttpResponse:
     """GET asks, POST deletes."""
     row = library.own_one(request.user, persona_id)
     if request.method == "GET":

@@ -30,7 +30,7 @@ from django.utils import timezone
 from chatsite import advisory_lock
 from chatsite.audit import log as audit
 from chatsite.audit.models import Action, AuditEntry
-from chatsite.chat import live
+from chatsite.chat import notify
 from chatsite.chat.models import Conversation, Generation, Tag
 from chatsite.rules import effective
 from chatsite.sharing.models import Share
@@ -116,7 +116,7 @@ def _delete_batch(rows: QuerySet[Conversation]) -> int:
         locked = rows.select_for_update(of=("self",), no_key=True, skip_locked=True).order_by("updated_at")
         batch = list(locked.only("pk", "owner_id")[:BATCH_ROWS])
         for conversation in batch:
-            live.tell(conversation.owner_id, conversation.pk, live.Change.GONE)
+            notify.tell(conversation.owner_id, conversation.pk, notify.Change.GONE)
         Conversation.objects.filter(pk__in=[conversation.pk for conversation in batch]).delete()
         owners = {conversation.owner_id for conversation in batch}
         Tag.objects.filter(owner__in=owners, conversations=None).delete()

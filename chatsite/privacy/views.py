@@ -23,7 +23,8 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from chatsite.audit import log as audit
 from chatsite.audit.models import Action
-from chatsite.chat import keeping, page
+from chatsite.chat.queries import retention
+from chatsite.chat.views import responses
 from chatsite.privacy import archive, erasure, holdings
 from chatsite.privacy.forms import DeletionForm
 from chatsite.rules import effective
@@ -32,19 +33,19 @@ LEAVE_NOTHING = '"cookies", "storage"'  # drafts and the like, which the chat ke
 
 
 @require_GET
-@page.signed_in
-def mine(request: page.ChatRequest) -> HttpResponse:
+@responses.signed_in
+def mine(request: responses.ChatRequest) -> HttpResponse:
     context = {
         "holdings": holdings.of(request.user),
-        "rule": keeping.rule_in_words(effective.rules_of(request.user).retention_days),
+        "rule": retention.rule_in_words(effective.rules_of(request.user).retention_days),
         "audit_days": effective.site_rules().audit_days,
     }
     return render(request, "privacy/mine.html", context)
 
 
 @require_POST
-@page.signed_in
-def download(request: page.ChatRequest) -> HttpResponse:
+@responses.signed_in
+def download(request: responses.ChatRequest) -> HttpResponse:
     audit.record(Action.DATA_EXPORTED, actor=request.user)
     zipped = archive.pieces(request.user, request.build_absolute_uri("/").rstrip("/"))
     response = StreamingHttpResponse(zipped, content_type="application/zip")
@@ -55,8 +56,8 @@ def download(request: page.ChatRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
-@page.signed_in
-def delete(request: page.ChatRequest) -> HttpResponse:
+@responses.signed_in
+def delete(request: responses.ChatRequest) -> HttpResponse:
     """GET tells what goes and asks; POST deletes."""
     if not get_adapter(request).get_reauthentication_methods(request.user) and not _has_just_signed_in(request):
         return _sign_in_again(request)
@@ -65,7 +66,7 @@ def delete(request: page.ChatRequest) -> HttpResponse:
 
 
 @reauthentication_required  # type: ignore[untyped-decorator]  # allauth has no types
-def _delete(request: page.ChatRequest) -> HttpResponse:
+def _delete(request: responses.ChatRequest) -> HttpResponse:
     user = request.user
     form = DeletionForm(request.POST if request.method == "POST" else None, user=user)
     refusal = erasure.refusal(user)
@@ -89,7 +90,7 @@ def _has_just_signed_in(request: HttpRequest) -> bool:
     return bool(time.time() - signed_in_at < app_settings.REAUTHENTICATION_TIMEOUT)
 
 
-def _sign_in_again(request: page.ChatRequest) -> HttpResponse:
+def _sign_in_again(request: responses.ChatRequest) -> HttpResponse:
     if request.method == "POST" and "again" in request.POST:
         logout(request)
         return redirect_to_login(reverse("privacy:delete"))

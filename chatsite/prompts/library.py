@@ -14,7 +14,7 @@ from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _
 
 from chatsite.accounts.models import User
-from chatsite.chat import access
+from chatsite.chat.queries import access
 from chatsite.chat.text import clean_typed
 from chatsite.prompts.blanks import MAX_BLANKS, blanks_of
 from chatsite.prompts.models import PromptTemplate

@@ -8,8 +8,8 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods
 
-from chatsite.chat import page
 from chatsite.chat.text import clean_typed
+from chatsite.chat.views import responses
 from chatsite.prompts import library
 from chatsite.prompts.blanks import blanks_of, fill
 from chatsite.prompts.forms import BlanksForm, PromptForm
@@ -18,8 +18,8 @@ from chatsite.prompts.models import PromptTemplate
 
 
 @require_GET
-@page.signed_in
-def index(request: page.ChatRequest) -> HttpResponse:
+@responses.signed_in
+def index(request: responses.ChatRequest) -> HttpResponse:
     """One's own prompts, and those that others share."""
     own = list(library.own(request.user))
     others = [row for row in library.usable(request.user) if row.owner_id != request.user.pk]
@@ -27,8 +27,8 @@ def index(request: page.ChatRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
-@page.signed_in
-def edit(request: page.ChatRequest, prompt_id: UUID | None = None) -> HttpResponse:
+@responses.signed_in
+def edit(request: responses.ChatRequest, prompt_id: UUID | None = None) -> HttpResponse:
     """A new prompt, or a change of one's own."""
     row = library.own_one(request.user, prompt_id) if prompt_id else PromptTemplate()
     form = PromptForm(request.POST or None, instance=row, user=request.user)
@@ -44,8 +44,8 @@ def edit(request: page.ChatRequest, prompt_id: UUID | None = None) -> HttpRespon
 
 
 @require_http_methods(["GET", "POST"])
-@page.signed_in
-def delete(request: page.ChatRequest, prompt_id: UUID) -> HttpResponse:
+@responses.signed_in
+def delete(request: responses.ChatRequest, prompt_id: UUID) -> HttpResponse:
     """GET asks, POST deletes."""
     row = library.own_one(request.user, prompt_id)
     if request.method == "GET":
@@ -55,15 +55,15 @@ def delete(request: page.ChatRequest, prompt_id: UUID) -> HttpResponse:
 
 
 @require_GET
-@page.signed_in
-def options(request: page.ChatRequest) -> HttpResponse:
+@responses.signed_in
+def options(request: responses.ChatRequest) -> HttpResponse:
     """What the "/" menu of the message box offers beside its commands."""
     return render(request, "prompts/_options.html", {"prompts": library.usable(request.user)})
 
 
 @require_http_methods(["GET", "POST"])
-@page.signed_in
-def use(request: page.ChatRequest, prompt_id: UUID) -> HttpResponse:
+@responses.signed_in
+def use(request: responses.ChatRequest, prompt_id: UUID) -> HttpResponse:
     """The prompt as plain text for the message box; while it has blanks that nobody filled in, the form for them."""
     row = library.usable_one(request.user, prompt_id)
     blanks = blanks_of(row.text)

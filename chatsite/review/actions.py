@@ -19,8 +19,8 @@ from django.http import Http404
 from chatsite.accounts.models import User
 from chatsite.audit.log import record
 from chatsite.audit.models import Action
-from chatsite.chat import access
 from chatsite.chat.models import Conversation, Feedback, Message
+from chatsite.chat.queries import access
 from chatsite.chat.text import clean
 from chatsite.review.models import REASON_CHARS, AccessEvent
 from chatsite.rules import effective

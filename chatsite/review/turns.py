@@ -9,8 +9,11 @@ from uuid import UUID
 
 from django.utils.safestring import SafeString
 
-from chatsite.chat import access, calls, fragments, markdown
+from chatsite.chat.generation import tool_calls
 from chatsite.chat.models import Attachment, Feedback, Generation, Message
+from chatsite.chat.queries import access
+from chatsite.chat.rendering import message as rendering_message
+from chatsite.chat.rendering import stream
 from chatsite.chat.tools import search_chats
 from chatsite.review.actions import Transcript
 from chatsite.review.forms import OutcomeForm
@@ -36,7 +39,7 @@ class Turn:
     created_at: datetime.datetime
     feedback: Feedback | None = None
     files: tuple[Attachment, ...] = ()
-    calls: tuple[fragments.ShownCall, ...] = ()
+    calls: tuple[rendering_message.ShownCall, ...] = ()
 
     @property
     def outcome_form(self) -> OutcomeForm | None:
@@ -55,7 +58,7 @@ def turns_of(transcript: Transcript) -> Iterator[Turn]:
             id=message.pk,
             is_answer=is_answer,
             text=message.content,
-            html=markdown.render(message.content, markdown.scope_of(message.pk)) if is_answer else SafeString(""),
+            html=stream.render(message.content, stream.scope_of(message.pk)) if is_answer else SafeString(""),
             reasoning=message.reasoning,
             state=_state_of(message) if is_answer else "",
             is_other_branch=message.pk not in shown,
@@ -66,9 +69,9 @@ def turns_of(transcript: Transcript) -> Iterator[Turn]:
         )
 
 
-def _calls_of(message: Message, transcript: Transcript) -> Iterator[fragments.ShownCall]:
+def _calls_of(message: Message, transcript: Transcript) -> Iterator[rendering_message.ShownCall]:
     """Calls of tools. What a search found in other conversations is no part of what was reported."""
-    for call, shown in zip(calls.of(message), fragments.shown_calls(message), strict=True):
+    for call, shown in zip(tool_calls.of(message), rendering_message.shown_calls(message), strict=True):
         is_from_elsewhere = call.name == search_chats.TOOL.name and not transcript.is_whole
         yield replace(shown, result="(left out)") if is_from_elsewhere else shown
 

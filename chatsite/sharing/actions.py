@@ -19,9 +19,9 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from chatsite.accounts.models import User
-from chatsite.chat import access
 from chatsite.chat.errors import SendRefused
 from chatsite.chat.models import Conversation
+from chatsite.chat.queries import access
 from chatsite.sharing import snapshots
 from chatsite.sharing.models import Share
 

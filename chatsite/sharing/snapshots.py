@@ -13,8 +13,9 @@ from typing import Any
 
 from django.utils.safestring import SafeString
 
-from chatsite.chat import access, markdown
 from chatsite.chat.models import Conversation, Generation, Message
+from chatsite.chat.queries import access
+from chatsite.chat.rendering import stream
 from chatsite.chat.tools import catalog
 
 VERSION = 1
@@ -44,7 +45,7 @@ def turns_of(snapshot: Mapping[str, Any]) -> Iterator[Turn]:
         yield Turn(
             is_answer=is_answer,
             text=turn["content"],
-            html=markdown.render(turn["content"], f"m{place}") if is_answer else SafeString(""),
+            html=stream.render(turn["content"], f"m{place}") if is_answer else SafeString(""),
             reasoning=turn.get("reasoning", ""),
             files=tuple(turn.get("files", ())),
             state=turn.get("state", ""),

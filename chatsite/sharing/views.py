@@ -19,7 +19,8 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST, require_safe
 
 from chatsite.accounts.models import User
-from chatsite.chat import access, page
+from chatsite.chat.queries import access
+from chatsite.chat.views import responses
 from chatsite.sharing import actions, snapshots
 from chatsite.sharing.models import Share
 
@@ -41,8 +42,8 @@ class ShareForm(forms.Form):
 
 
 @require_http_methods(["GET", "POST"])
-@page.signed_in
-def share(request: page.ChatRequest, conversation_id: uuid.UUID) -> HttpResponse:
+@responses.signed_in
+def share(request: responses.ChatRequest, conversation_id: uuid.UUID) -> HttpResponse:
     """GET shows the conversation's link; POST makes it, or brings it up to date."""
     conversation = access.conversation_of(request.user, conversation_id)
     form = ShareForm(request.POST or None)
@@ -76,15 +77,15 @@ def share(request: page.ChatRequest, conversation_id: uuid.UUID) -> HttpResponse
 
 
 @require_GET
-@page.signed_in
-def mine(request: page.ChatRequest) -> HttpResponse:
+@responses.signed_in
+def mine(request: responses.ChatRequest) -> HttpResponse:
     links = [(link, request.build_absolute_uri(_address(link))) for link in actions.links_of(request.user)]
     return render(request, "sharing/mine.html", {"links": links})
 
 
 @require_POST
-@page.signed_in
-def revoke(request: page.ChatRequest, share_id: uuid.UUID) -> HttpResponse:
+@responses.signed_in
+def revoke(request: responses.ChatRequest, share_id: uuid.UUID) -> HttpResponse:
     link = actions.revoke(request.user, share_id)
     if request.POST.get("back") == "list":
         return redirect("sharing:mine")

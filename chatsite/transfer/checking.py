@@ -10,7 +10,7 @@ import msgspec
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from chatsite.chat.documents import name_of
+from chatsite.chat.files.extract import name_of
 from chatsite.chat.models import REASON_CHARS, TAG_CHARS, TITLE_CHARS, Feedback
 from chatsite.chat.text import clean, clean_typed
 from chatsite.transfer.errors import ImportRefused

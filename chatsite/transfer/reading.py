@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from uuid import UUID
 
-from chatsite.chat import calls
+from chatsite.chat.generation import tool_calls
 from chatsite.chat.models import Conversation, Feedback, Generation, Message
 from chatsite.transfer.records import (
     AnswerRecord,
@@ -93,7 +93,7 @@ def _message(row: Message, generation: Generation | None, parent: int | None) ->
                 has_failed=call.has_failed,
                 seconds=call.seconds,
             )
-            for call in calls.of(row)
+            for call in tool_calls.of(row)
         ],
         feedback=FeedbackRecord(
             rating=1 if feedback.rating > 0 else -1, reason=feedback.reason, comment=feedback.comment

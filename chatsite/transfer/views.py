@@ -12,21 +12,22 @@ from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
-from chatsite.chat import access, page
+from chatsite.chat.queries import access
+from chatsite.chat.views import responses
 from chatsite.rules import effective
 from chatsite.transfer import importing, reading, writing
 from chatsite.transfer.errors import ImportRefused
 
 
 @require_GET
-@page.signed_in
-def page_of_both(request: page.ChatRequest) -> HttpResponse:
+@responses.signed_in
+def page_of_both(request: responses.ChatRequest) -> HttpResponse:
     return _page(request)
 
 
 @require_POST
-@page.signed_in
-def bring_in(request: page.ChatRequest) -> HttpResponse:
+@responses.signed_in
+def bring_in(request: responses.ChatRequest) -> HttpResponse:
     file = request.FILES.get("file")
     try:
         if file is None:
@@ -42,8 +43,8 @@ def bring_in(request: page.ChatRequest) -> HttpResponse:
 
 
 @require_GET
-@page.signed_in
-def export(request: page.ChatRequest, conversation_id: uuid.UUID, form: str) -> HttpResponse:
+@responses.signed_in
+def export(request: responses.ChatRequest, conversation_id: uuid.UUID, form: str) -> HttpResponse:
     if form not in writing.FORMS:
         raise Http404
     record = reading.record_of(access.conversation_of(request.user, conversation_id))
@@ -54,14 +55,14 @@ def export(request: page.ChatRequest, conversation_id: uuid.UUID, form: str) -> 
 
 
 @require_GET
-@page.signed_in
-def export_all(request: page.ChatRequest) -> HttpResponse:
+@responses.signed_in
+def export_all(request: responses.ChatRequest) -> HttpResponse:
     response = StreamingHttpResponse(writing.zip_of_all(request.user), content_type="application/zip")
     _as_download(response, f"{_('Chats')} {timezone.localdate():%Y-%m-%d}.zip")
     return response  # type: ignore[return-value]  # a response all the same
 
 
-def _page(request: page.ChatRequest, status: int = 200, **more: object) -> HttpResponse:
+def _page(request: responses.ChatRequest, status: int = 200, **more: object) -> HttpResponse:
     context = {"retention_days": effective.rules_of(request.user).retention_days, **more}
     return render(request, "transfer/page.html", context, status=status)
 

@@ -27,9 +27,10 @@ from django.utils.translation import gettext as _
 
 from chatsite.accounts.models import User
 from chatsite.accounts.time_zones import zone_of
-from chatsite.chat import access, markdown
+from chatsite.chat.queries import access
+from chatsite.chat.rendering import stream
+from chatsite.chat.streams.follow import in_thread
 from chatsite.chat.tools import catalog
-from chatsite.chat.viewing import in_thread
 from chatsite.transfer import reading, records
 from chatsite.transfer.records import CallRecord, ConversationRecord, MessageRecord
 
@@ -148,7 +149,7 @@ def _html(record: ConversationRecord, with_thoughts: bool) -> str:
             "is_answer": message.role == "assistant",
             "speaker": _speaker(message),
             "text": message.content,
-            "html": markdown.render(message.content, f"m{place}") if message.role == "assistant" else "",
+            "html": stream.render(message.content, f"m{place}") if message.role == "assistant" else "",
             "reasoning": message.reasoning if with_thoughts else "",
             "files": [file.name for file in message.files],
             "calls": [{"title": _called(call), "texts": (call.arguments, call.result)} for call in message.calls],

@@ -9,9 +9,9 @@ from django.db import transaction
 from django.utils import timezone
 
 from chatsite.accounts.models import User
-from chatsite.chat import costs
+from chatsite.chat.generation import quota
+from chatsite.chat.generation.record import sha256_of
 from chatsite.chat.models import Conversation, Generation, Message, Tag
-from chatsite.chat.recording import sha256_of
 from chatsite.rules.models import UserRules
 
 CODE = """A hash map keeps its entries in an array and finds an entry's place by a **hash** of its key:
@@ -159,7 +159,7 @@ def _conversation(
         ended_at=at,
     )
     with transaction.atomic():
-        costs.enter(generation)
+        quota.enter(generation)
     conversation.leaf = answered
     conversation.save(update_fields=["leaf"])
     Conversation.objects.filter(pk=conversation.pk).update(updated_at=at)  # making it set it to now

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Dialog, Page
 
-from chatsite.chat import quoting
-from chatsite.chat.markdown import blocks, scope_of
+from chatsite.chat.actions import quote
+from chatsite.chat.rendering.stream import blocks, scope_of
 from chatsite.chat.text import clean
 from tests.browser import put
 from tests.browser.steps import settled, sign_up, until
@@ -222,7 +222,7 @@ def test_what_streams_is_what_a_reload_in_the_middle_shows(
     open_page: Callable[..., Page], live_site: Fleet, tmp_path: Path
 ) -> None:
     page = open_page()
-    page.goto(recite(live_site, page, quoting.document(), tmp_path))
+    page.goto(recite(live_site, page, quote.document(), tmp_path))
     other = page.context.new_page()
     until(page, lambda: page.locator(".body table").count() > 0)
     other.goto(page.url)
@@ -247,7 +247,7 @@ def test_48_kb_at_100_tokens_a_second_cost_little(browser: Browser, quick_site: 
     context = browser.new_context(base_url=quick_site.url)
     page = context.new_page()
     sign_up(page)
-    text = (f"{quoting.document()}\n{PROSE}\n\n" * 40)[: 48 * 1024]
+    text = (f"{quote.document()}\n{PROSE}\n\n" * 40)[: 48 * 1024]
     devtools = context.new_cdp_session(page)
     received = 0
     devtools.send("Network.enable")

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from chatsite.chat import documents, encoding
-from chatsite.chat.documents import FileRefused
+from chatsite.chat.files import encoding, extract
+from chatsite.chat.files.extract import FileRefused
 from tests.cost.meter import assert_bounded, filled
 from tests.web.conftest import site  # noqa: F401  (a fixture)
 from tests.web.test_attachments import pdf
@@ -55,7 +55,7 @@ def test_random_bytes_are_refused_in_linear_time() -> None:
 
 
 def test_a_fence_around_backticks_is_linear() -> None:
-    assert_bounded(lambda size: filled("` `` ", size), lambda text: documents.section("a", text), ms_per_kb=1.0)
+    assert_bounded(lambda size: filled("` `` ", size), lambda text: extract.section("a", text), ms_per_kb=1.0)
 
 
 def _nested() -> bytes:
@@ -76,30 +76,30 @@ def _long_text() -> bytes:
 def test_a_hostile_pdf_ends_with_a_sentence(make: Callable[[], bytes], site: Callable[..., None]) -> None:
     site(max_pdf_seconds=5)
     with pytest.raises(FileRefused, match=r"5 seconds|damaged|MB of memory|characters of text|no text in it"):
-        documents.read("a.pdf", make())
+        extract.read("a.pdf", make())
 
 
 def test_a_pdf_that_needs_too_much_memory_is_told_so(
     site: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
     """Without reading one for a minute: the program that reads is given less memory than Python needs for a list."""
-    source = documents.PDF_PROGRAM.read_text(encoding="utf-8")
+    source = extract.PDF_PROGRAM.read_text(encoding="utf-8")
     greedy = source.replace("reader = pypdf.PdfReader(io.BytesIO(data))", "raise MemoryError")
     assert greedy != source
-    program = documents.Path(str(tmp_path)) / "pdf_text.py"
+    program = extract.Path(str(tmp_path)) / "pdf_text.py"
     program.write_text(greedy, encoding="utf-8")
-    monkeypatch.setattr(documents, "PDF_PROGRAM", program)
+    monkeypatch.setattr(extract, "PDF_PROGRAM", program)
     with pytest.raises(FileRefused, match=r"“a\.pdf” takes more than 1024 MB of memory"):
-        documents.read("a.pdf", pdf("x"))
+        extract.read("a.pdf", pdf("x"))
 
 
 def test_a_pdf_that_is_ended_for_its_time_is_told_so(
     site: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
-    source = documents.PDF_PROGRAM.read_text(encoding="utf-8")
-    program = documents.Path(str(tmp_path)) / "pdf_text.py"
+    source = extract.PDF_PROGRAM.read_text(encoding="utf-8")
+    program = extract.Path(str(tmp_path)) / "pdf_text.py"
     program.write_text(source.replace("reader = pypdf", "import os; os.kill(os.getpid(), 24)\n    reader = pypdf"))
-    monkeypatch.setattr(documents, "PDF_PROGRAM", program)
+    monkeypatch.setattr(extract, "PDF_PROGRAM", program)
     site(max_pdf_seconds=7)
     with pytest.raises(FileRefused, match="could not be read within 7 seconds"):
-        documents.read("a.pdf", pdf("x"))
+        extract.read("a.pdf", pdf("x"))

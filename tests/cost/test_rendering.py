@@ -11,9 +11,9 @@ from html import unescape
 
 import pytest
 
-from chatsite.chat import chemistry, highlight, mathml
-from chatsite.chat.markdown import BlockStream, render
-from chatsite.chat.snippet import Marker
+from chatsite.chat.queries.snippet import Marker
+from chatsite.chat.rendering import chemistry, highlight, mathml
+from chatsite.chat.rendering.stream import BlockStream, render
 from tests.cost.meter import assert_bounded, cpu_seconds, filled
 
 WHOLE_MS_PER_KB = 250.0  # several times what the dearest takes

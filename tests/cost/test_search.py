@@ -11,9 +11,9 @@ import pytest
 from django.db import connection
 
 from chatsite.accounts.models import User
-from chatsite.chat import search
 from chatsite.chat.models import SearchEntry
-from chatsite.chat.snippet import Marker
+from chatsite.chat.queries import search
+from chatsite.chat.queries.snippet import Marker
 from tests.cost.meter import assert_bounded, cpu_seconds, filled
 from tests.web.conftest import alice  # noqa: F401  (a fixture)
 from tests.web.test_search import say

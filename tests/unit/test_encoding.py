@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from chatsite.chat import encoding
-from chatsite.chat.encoding import Doubt
+from chatsite.chat.files import encoding
+from chatsite.chat.files.encoding import Doubt
 
 TEXTS = {
     "cp1252": "Der Preis ist 5 € – „gut“, sagte er. “It’s fine”, said she.",

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatsite.chat.markdown import BlockStream, render
-from chatsite.chat.mathml import ATTRIBUTES, MAX_CHARS, mathml
+from chatsite.chat.rendering.mathml import ATTRIBUTES, MAX_CHARS, mathml
+from chatsite.chat.rendering.stream import BlockStream, render
 from tests.unit.reading_html import Elements
 
 

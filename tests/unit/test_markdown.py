@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from chatsite.chat.markdown import blocks, render
+from chatsite.chat.rendering.stream import blocks, render
 from tests.unit.reading_html import Elements, assert_safe
 
 HOSTILE = [

@@ -7,8 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it.parser_inline import ParserInline
 
-from chatsite.chat import dialect
-from chatsite.chat.markdown import render
+from chatsite.chat.rendering import markdown
+from chatsite.chat.rendering.stream import render
 
 
 @pytest.mark.parametrize(
@@ -79,14 +79,14 @@ PIECES = st.sampled_from(
 @settings(deadline=None, max_examples=400)
 def test_text_without_cjk_is_read_as_commonmark_has_it(text: str) -> None:
     shown = render(text)
-    ours = dialect._md.inline
+    ours = markdown._md.inline
     plain = ParserInline()
     plain.ruler, plain.ruler2, plain.terminator_re = ours.ruler, ours.ruler2, ours.terminator_re
-    dialect._md.inline = plain
+    markdown._md.inline = plain
     try:
         assert render(text) == shown
     finally:
-        dialect._md.inline = ours
+        markdown._md.inline = ours
 
 
 def test_the_rule_is_ours_alone() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chatsite.chat.markdown import BlockStream, render
+from chatsite.chat.rendering.stream import BlockStream, render
 from tests.unit.reading_html import Elements, assert_safe
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from chatsite.chat.markdown import BlockStream, blocks
+from chatsite.chat.rendering.stream import BlockStream, blocks
 from tests.unit.reading_html import assert_safe
 from tests.unit.test_formulas import HOSTILE as FORMULAS
 from tests.unit.test_markdown import HOSTILE as DOCUMENTS

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from chatsite.chat.markdown import BlockStream, render
+from chatsite.chat.rendering.stream import BlockStream, render
 from tests.unit.reading_html import Elements, assert_safe
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from chatsite.chat.markdown import BlockStream, blocks, render
+from chatsite.chat.rendering.stream import BlockStream, blocks, render
 
 DOCUMENTS = {
     "mixed": (
@@ -141,17 +141,18 @@ def test_blocks_are_finished_as_soon_as_nothing_can_go_on_with_them() -> None:
 
 def test_long_texts_cost_no_more_than_a_few_parses_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts the characters given to the parser: an open fence none, a long list a small multiple of its length."""
-    from chatsite.chat import dialect, markdown
+    from chatsite.chat.rendering import markdown as rendering_markdown
+    from chatsite.chat.rendering import stream as rendering_stream
 
     parsed = 0
-    real = dialect.starts
+    real = rendering_markdown.starts
 
-    def counting(source: str) -> list[dialect.Start]:
+    def counting(source: str) -> list[rendering_markdown.Start]:
         nonlocal parsed
         parsed += len(source)
         return real(source)
 
-    monkeypatch.setattr(markdown, "starts", counting)
+    monkeypatch.setattr(rendering_stream, "starts", counting)
     fence = "```py\n" + "x = 1\n\n# no heading\n" * 2000
     BlockStream().feed(fence)
     assert parsed < 100

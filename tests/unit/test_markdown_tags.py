@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatsite.chat import folds
-from chatsite.chat.markdown import BlockStream, blocks, render
+from chatsite.chat.rendering import details
+from chatsite.chat.rendering.stream import BlockStream, blocks, render
 from tests.unit.reading_html import Elements, assert_safe
 
 
@@ -92,10 +92,10 @@ def test_details_without_an_end_are_text_and_hold_up_nothing() -> None:
     stream.feed("<details>\n")
     assert stream.view().whole.startswith('<details open="">')
     found: list[str] = []
-    for number in range(2 * folds.MAX_CHARS // 20):
+    for number in range(2 * details.MAX_CHARS // 20):
         found += stream.feed(f"paragraph no {number:05}\n\n").blocks
-        assert len(stream.tail) < folds.MAX_CHARS + 200
-    assert len(found) > folds.MAX_CHARS // 20
+        assert len(stream.tail) < details.MAX_CHARS + 200
+    assert len(found) > details.MAX_CHARS // 20
     assert found[0] == "<p>&lt;details&gt;\nparagraph no 00000</p>\n"
 
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatsite.chat import dialect, markdown
-from chatsite.chat.markdown import BlockStream
+from chatsite.chat.rendering import markdown as rendering_markdown
+from chatsite.chat.rendering import stream as rendering_stream
+from chatsite.chat.rendering.stream import BlockStream
 from tests.unit.reading_html import Elements, assert_safe
 from tests.unit.test_markdown_stream import DOCUMENTS, TEXTS
 
@@ -67,7 +68,7 @@ def test_open_fence_is_code_that_grows_and_its_marks_are_not_seen() -> None:
     html = stream.view().html
     assert html.startswith('<figure class="code" dir="ltr"><figcaption><span>py</span>')
     stream.feed("x = 1\n\n# no heading\n``")
-    assert stream.view() == markdown.View(html, "x = 1\n\n# no heading\n")
+    assert stream.view() == rendering_stream.View(html, "x = 1\n\n# no heading\n")
     assert len(stream.feed("`\n").blocks) == 1
     assert stream.view().whole == ""
 
@@ -122,15 +123,15 @@ def test_what_a_tail_defines_is_kept_only_when_it_is_finished() -> None:
 def test_long_tails_cost_a_few_renderings_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts the characters given to the renderer, for a view after every 16 characters."""
     rendered = 0
-    real = dialect.unfinished_html
+    real = rendering_markdown.unfinished_html
 
-    def counting(region: str, known: dialect.Known) -> tuple[str, bool]:
+    def counting(region: str, known: rendering_markdown.Known) -> tuple[str, bool]:
         nonlocal rendered
         rendered += len(region)
         return real(region, known)
 
-    monkeypatch.setattr(markdown, "unfinished_html", counting)
-    monkeypatch.setattr("chatsite.chat.wall.clean", lambda html: html)
+    monkeypatch.setattr(rendering_stream, "unfinished_html", counting)
+    monkeypatch.setattr("chatsite.chat.rendering.sanitizer.clean", lambda html: html)
     for line, bound in (("- item with **words** in it\n", 16), ("x = 1\n", 1), ("Words and **words** and words. ", 16)):
         rendered = 0
         text = ("```py\n" if bound == 1 else "- first\n") + line * (12_000 // len(line))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.utils import translation
 
-from chatsite.chat.phases import WORDS, phase_of, told
+from chatsite.chat.rendering.status_text import WORDS, phase_of, told
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from chatsite.chat import progress
-from chatsite.chat.progress import Progress
+from chatsite.chat.streams import progress
+from chatsite.chat.streams.progress import Progress
 from inference.messages.generation import Delta, Event, EventKind
 
 NOBODY = cast(Any, None)  # neither Redis nor the fleet is asked here

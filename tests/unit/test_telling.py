@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatsite.chat import quoting
-from chatsite.chat.markdown import BlockStream, blocks
-from chatsite.chat.telling import ForPage, Plain
+from chatsite.chat.actions import quote
+from chatsite.chat.rendering.stream import BlockStream, blocks
+from chatsite.chat.streams.frame_format import ForPage, Plain
 from tests.unit.test_markdown_stream import DOCUMENTS, TEXTS
 
 MAX_FACTOR = 5.0  # of the text's bytes in deltas; the settled article takes one more, for the source that is copied
@@ -99,7 +99,7 @@ def test_page_that_comes_in_the_middle_needs_nothing_it_does_not_have() -> None:
 
 def test_mixed_document_of_48_kb_takes_few_bytes() -> None:
     """At 100 tokens a second: 40 ms of tokens a frame at first, 100 ms later."""
-    text = (quoting.document() * 40)[: 48 * 1024]
+    text = (quote.document() * 40)[: 48 * 1024]
     _, num_bytes = follow([*cut(text[:2000], 17), *cut(text[2000:], 48)])
     assert num_bytes <= MAX_FACTOR * len(text.encode())
 

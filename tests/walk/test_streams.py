@@ -19,8 +19,8 @@ from channels.routing import URLRouter
 
 from chatsite.accounts.models import ApiKey
 from chatsite.asgi import application
-from chatsite.chat import hub as hub_module
-from chatsite.chat.sockets import NOT_FOUND, UNAUTHENTICATED
+from chatsite.chat.streams import hub as hub_module
+from chatsite.chat.streams.websocket import NOT_FOUND, UNAUTHENTICATED
 from tests.walk.routes import of_site
 from tests.walk.visiting import Site, compared, rows
 from tests.walk.world import MARK, VISITORS, plant

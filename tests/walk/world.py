@@ -31,7 +31,8 @@ from django.utils import timezone
 from chatsite.accounts.models import ApiKey, User
 from chatsite.audit import log as audit
 from chatsite.audit.models import Action
-from chatsite.chat import actions, arrangement, attachments, calls, feedback, queueing, recording, retrying, temporary
+from chatsite.chat.actions import attachments, feedback, organize, queue, retry, send, temporary
+from chatsite.chat.generation import record, tool_calls
 from chatsite.chat.models import Conversation, Generation, Message
 from chatsite.personas.models import Persona
 from chatsite.prompts.models import PromptTemplate
@@ -129,23 +130,23 @@ def _answer(worker: StepWorker, text: str, reason: FinishReason = FinishReason.S
     attempt.think(plant("thought"))
     attempt.write(text)
     attempt.finish(reason)
-    recording.record(attempt.id)
+    record.record(attempt.id)
 
 
 def _conversations(world: World, worker: StepWorker) -> None:
     owner = world.people["owner"]
-    talk = actions.start_conversation(owner, system_prompt=plant("instructions"))
+    talk = send.start_conversation(owner, system_prompt=plant("instructions"))
     file = attachments.add(owner, talk, f"{plant('filename')}.txt", plant("filetext").encode())
-    sent = actions.send_message(owner, talk, plant("question"), attachments=[file.pk])
+    sent = send.send_message(owner, talk, plant("question"), attachments=[file.pk])
     _answer(worker, plant("answer"))
-    retried = retrying.retry(owner, sent.answer)
+    retried = retry.retry(owner, sent.answer)
     _answer(worker, plant("secondanswer"))
-    edited = actions.edit(owner, sent.message, plant("edited"))
+    edited = send.edit(owner, sent.message, plant("edited"))
     _answer(worker, plant("thirdanswer"), FinishReason.CANCELLED)
-    given = calls.Call(id="call_1", name="python", arguments=plant("arguments"), result=plant("result"))
-    Message.objects.filter(pk=sent.answer.pk).update(calls=calls.stored([given]))
-    arrangement.rename(owner, talk, plant("title"))
-    arrangement.tag(owner, talk, plant("tag"))
+    given = tool_calls.Call(id="call_1", name="python", arguments=plant("arguments"), result=plant("result"))
+    Message.objects.filter(pk=sent.answer.pk).update(calls=tool_calls.stored([given]))
+    organize.rename(owner, talk, plant("title"))
+    organize.tag(owner, talk, plant("tag"))
     feedback.give(owner, sent.answer, -1, reason="wrong", comment=plant("comment"), is_reported=True)
     draft = attachments.add(owner, talk, f"{plant('draftname')}.txt", plant("drafttext").encode())
     begun = attachments.add(owner, None, "draft.txt", plant("drafttext").encode())
@@ -180,7 +181,7 @@ def _library(world: World) -> None:
     talk = Conversation.objects.get(pk=world.ids["conversation_id"])
     world.ids |= {"persona_id": persona.pk, "prompt_id": prompt.pk}
     for scope in Share.Scope.values:
-        shared = talk if scope == "me" else actions.start_conversation(owner)
+        shared = talk if scope == "me" else send.start_conversation(owner)
         word = scope.replace("_", "")
         if shared is not talk:
             question = Message.objects.create(conversation=shared, role="user", content=plant(f"{word}text"))
@@ -227,10 +228,10 @@ def _account(world: World) -> None:
 def _running(world: World, worker: StepWorker) -> None:
     """An answer being written, with a message that waits behind it; and a temporary chat."""
     owner = world.people["owner"]
-    busy = actions.start_conversation(owner)
-    sent = actions.send_message(owner, busy, plant("running"))
+    busy = send.start_conversation(owner)
+    sent = send.send_message(owner, busy, plant("running"))
     worker.claim().start().write(plant("half"))
-    entry = queueing.say(owner, busy, plant("queued"), idempotency_key=uuid.uuid4())
+    entry = queue.say(owner, busy, plant("queued"), idempotency_key=uuid.uuid4())
     asked = temporary.ask(owner, [], plant("temporary"))
     worker.claim().start().write(plant("temporaryanswer"))
     world.ids |= {
@@ -244,12 +245,12 @@ def _running(world: World, worker: StepWorker) -> None:
 def _of_the_other(world: World, worker: StepWorker) -> None:
     """What the other visitor has, to be named beside what is the owner's."""
     other = world.people["other"]
-    own = actions.start_conversation(other)
-    sent = actions.send_message(other, own, "asked by the other")
+    own = send.start_conversation(other)
+    sent = send.send_message(other, own, "asked by the other")
     attempt = worker.claim().start()
     attempt.write("answered to the other")
     attempt.finish()
-    recording.record(attempt.id)
+    record.record(attempt.id)
     world.ids |= {"others_conversation": own.pk, "others_message": sent.answer.pk}
 
 

@@ -15,10 +15,10 @@ from django.db import connection
 from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions, answering
-from chatsite.chat import hub as hub_module
-from chatsite.chat.hub import Hub
+from chatsite.chat.actions import answer, send
 from chatsite.chat.models import Conversation
+from chatsite.chat.streams import hub as hub_module
+from chatsite.chat.streams.hub import Hub
 from chatsite.outside_config import OpenIDConfig, OutsideConfig
 from tests.oidc_provider import CLIENT_ID, CLIENT_SECRET, Provider
 from tests.web import auditing, enrolling
@@ -61,7 +61,7 @@ def worker(redis: redis_py.Redis, settings: Any) -> StepWorker:
 
 @pytest.fixture
 def conversation(alice: User, site: Callable[..., None], redis: redis_py.Redis) -> Conversation:
-    return actions.start_conversation(alice)
+    return send.start_conversation(alice)
 
 
 @pytest.fixture
@@ -73,9 +73,9 @@ def owner(alice: User, site: Callable[..., None], redis: redis_py.Redis) -> Clie
 
 
 @pytest.fixture
-def sent(alice: User, conversation: Conversation) -> answering.Sent:
+def sent(alice: User, conversation: Conversation) -> answer.Sent:
     """Alice's first message, whose answer nobody writes yet."""
-    return actions.send_message(alice, conversation, "question")
+    return send.send_message(alice, conversation, "question")
 
 
 @pytest_asyncio.fixture

@@ -16,7 +16,8 @@ from django.utils import timezone
 
 from chatsite.accounts.models import User
 from chatsite.api import schemas
-from chatsite.chat import actions, dispatch
+from chatsite.chat.actions import send as actions_send
+from chatsite.chat.generation import request
 from chatsite.chat.models import Generation
 from chatsite.rules.models import UserRules
 from chatsite.usage import ledger
@@ -42,11 +43,11 @@ def spend(user: User, tokens: int, *, at: datetime.datetime | None = None) -> No
 def send(user: User, *, max_tokens: int | None = None) -> Generation:
     """In a conversation of its own."""
     sampling = SamplingParams(max_tokens=max_tokens)
-    return actions.send_message(user, actions.start_conversation(user), "hi", sampling=sampling).generation
+    return actions_send.send_message(user, actions_send.start_conversation(user), "hi", sampling=sampling).generation
 
 
 def cap_of(generation: Generation) -> int | None:
-    return dispatch.frozen_request_of(generation).sampling.max_tokens
+    return request.frozen_request_of(generation).sampling.max_tokens
 
 
 def body(**fields: Any) -> schemas.ChatCompletionRequest:

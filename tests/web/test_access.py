@@ -8,15 +8,16 @@ import pytest
 from django.http import Http404
 
 from chatsite.accounts.models import User
-from chatsite.chat import access, actions
+from chatsite.chat.actions import send
 from chatsite.chat.models import Conversation, Message
+from chatsite.chat.queries import access
 
 READERS = ["conversation_of", "message_of", "generation_of"]
 
 
 @pytest.fixture
 def ids(alice: User, conversation: Conversation) -> dict[str, uuid.UUID]:
-    sent = actions.send_message(alice, conversation, "hello")
+    sent = send.send_message(alice, conversation, "hello")
     return {"conversation_of": conversation.pk, "message_of": sent.message.pk, "generation_of": sent.generation.pk}
 
 
@@ -54,6 +55,6 @@ def test_path_runs_from_root_to_leaf_of_the_branch_asked_for(alice: User, conver
 
 
 def test_path_never_leaves_its_conversation(alice: User, bob: User, conversation: Conversation) -> None:
-    theirs = actions.start_conversation(bob)
-    sent = actions.send_message(bob, theirs, "secret")
+    theirs = send.start_conversation(bob)
+    sent = send.send_message(bob, theirs, "secret")
     assert access.path_of(conversation, sent.answer.pk) == []

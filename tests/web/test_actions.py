@@ -14,8 +14,12 @@ from django.db import connections
 from django.http import Http404
 
 from chatsite.accounts.models import User
-from chatsite.chat import access, actions, arrangement, branches, dispatch, errors, recording, retrying, tasks
+from chatsite.chat import errors, tasks
+from chatsite.chat.actions import organize, retry, send, tree
+from chatsite.chat.generation import record
+from chatsite.chat.generation import request as generation_request
 from chatsite.chat.models import Conversation, Generation, Message
+from chatsite.chat.queries import access
 from inference.coordination import redis_keys
 from inference.messages.generation import FinishReason, Role, SamplingParams
 from tests.web.api_worker import kit
@@ -27,7 +31,7 @@ def answer(worker: StepWorker, *pieces: str, reason: FinishReason = FinishReason
     attempt = worker.claim().start()
     attempt.write(*pieces)
     attempt.finish(reason, **more)
-    recording.record(attempt.id)
+    record.record(attempt.id)
 
 
 def together(*calls: Callable[[], Any]) -> list[Any]:
@@ -55,7 +59,7 @@ def together(*calls: Callable[[], Any]) -> list[Any]:
 def test_send_makes_message_answer_and_a_request_that_waits(
     alice: User, conversation: Conversation, worker: StepWorker
 ) -> None:
-    sent = actions.send_message(alice, conversation, "Why is\r\nthe sky blue?")
+    sent = send.send_message(alice, conversation, "Why is\r\nthe sky blue?")
     conversation.refresh_from_db()
     assert sent.message.content == "Why is\nthe sky blue?"
     assert (sent.answer.parent, sent.answer.content, conversation.leaf) == (sent.message, "", sent.answer)
@@ -66,25 +70,25 @@ def test_send_makes_message_answer_and_a_request_that_waits(
     assert [(m.role, m.content) for m in request.messages] == [(Role.USER, "Why is\nthe sky blue?")]
     assert (request.model, request.user_key, request.conversation_key) == (MODEL, str(alice.pk), str(conversation.pk))
     assert request.date == conversation.prompt_date.isoformat()
-    assert dispatch.frozen_request_of(sent.generation) == request
+    assert generation_request.frozen_request_of(sent.generation) == request
 
 
 def test_text_postgres_cannot_hold_is_cleaned(alice: User, conversation: Conversation) -> None:
-    sent = actions.send_message(alice, conversation, "a\x00b \ud83d c")
+    sent = send.send_message(alice, conversation, "a\x00b \ud83d c")
     assert Message.objects.get(pk=sent.message.pk).content == "ab \ufffd c"
 
 
 @pytest.mark.parametrize("text", ["", "  \n\t", "\x00"])
 def test_empty_text_is_refused(text: str, alice: User, conversation: Conversation) -> None:
     with pytest.raises(errors.EmptyMessage):
-        actions.send_message(alice, conversation, text)
+        send.send_message(alice, conversation, text)
     assert not Message.objects.exists()
 
 
 def test_long_text_is_refused_with_both_numbers(alice: User, conversation: Conversation, site: Any) -> None:
     site(max_message_chars=10)
     with pytest.raises(errors.MessageTooLong) as refused:
-        actions.send_message(alice, conversation, "x" * 11)
+        send.send_message(alice, conversation, "x" * 11)
     assert refused.value.facts == {"num_chars": 11, "max_chars": 10}
     assert not Message.objects.exists()
 
@@ -94,22 +98,22 @@ def test_prompt_beyond_the_context_is_refused_before_it_waits(
 ) -> None:
     worker.announce(kit=kit().to_bytes(), context_tokens=400)
     with pytest.raises(errors.PromptTooLong) as refused:
-        actions.send_message(alice, conversation, "x" * 1000)
+        send.send_message(alice, conversation, "x" * 1000)
     assert refused.value.facts["prompt_tokens"] > 1000 > refused.value.facts["limit_tokens"]  # type: ignore[operator]
     assert not Generation.objects.exists()
-    sent = actions.send_message(alice, conversation, "x")
-    assert 1 < dispatch.frozen_request_of(sent.generation).prompt_tokens < 100
+    sent = send.send_message(alice, conversation, "x")
+    assert 1 < generation_request.frozen_request_of(sent.generation).prompt_tokens < 100
 
 
 def test_value_out_of_range_is_refused(alice: User, conversation: Conversation) -> None:
     with pytest.raises(errors.InvalidSettings):
-        actions.send_message(alice, conversation, "hi", sampling=SamplingParams(temperature=9.0))
+        send.send_message(alice, conversation, "hi", sampling=SamplingParams(temperature=9.0))
 
 
 def test_completion_is_capped_by_the_site(alice: User, conversation: Conversation, site: Any) -> None:
     site(max_completion_tokens=50)
-    sent = actions.send_message(alice, conversation, "hi", sampling=SamplingParams(max_tokens=1000, seed=7))
-    sampling = dispatch.frozen_request_of(sent.generation).sampling
+    sent = send.send_message(alice, conversation, "hi", sampling=SamplingParams(max_tokens=1000, seed=7))
+    sampling = generation_request.frozen_request_of(sent.generation).sampling
     assert (sampling.max_tokens, sampling.seed) == (50, 7)
 
 
@@ -117,13 +121,13 @@ def test_model_that_nobody_serves_is_refused_and_the_sites_own_is_not(
     alice: User, worker: StepWorker, site: Any
 ) -> None:
     with pytest.raises(errors.ModelUnknown):
-        actions.start_conversation(alice, model="other")
-    assert actions.start_conversation(alice, model=MODEL).model == MODEL
+        send.start_conversation(alice, model="other")
+    assert send.start_conversation(alice, model=MODEL).model == MODEL
     site(default_model="")
     with pytest.raises(errors.ModelUnknown):
-        actions.send_message(alice, actions.start_conversation(alice), "hi")
+        send.send_message(alice, send.start_conversation(alice), "hi")
     worker.announce(kit=kit().to_bytes())
-    assert actions.send_message(alice, actions.start_conversation(alice), "hi").generation.model == MODEL
+    assert send.send_message(alice, send.start_conversation(alice), "hi").generation.model == MODEL
 
 
 def test_message_waits_for_the_model_that_answered_before_while_no_worker_is_there(
@@ -131,21 +135,19 @@ def test_message_waits_for_the_model_that_answered_before_while_no_worker_is_the
 ) -> None:
     site(default_model="")
     worker.announce(kit=kit().to_bytes())
-    actions.send_message(alice, actions.start_conversation(alice), "hi")
+    send.send_message(alice, send.start_conversation(alice), "hi")
     redis.flushall()
-    assert actions.send_message(alice, actions.start_conversation(alice), "there?").generation.model == MODEL
-    assert actions.start_conversation(alice, model=MODEL).model == MODEL
+    assert send.send_message(alice, send.start_conversation(alice), "there?").generation.model == MODEL
+    assert send.start_conversation(alice, model=MODEL).model == MODEL
     with pytest.raises(errors.ModelUnknown):
-        actions.start_conversation(alice, model="other")
+        send.start_conversation(alice, model="other")
 
 
 def test_same_press_of_send_five_times_at_once_is_one_message(
     alice: User, conversation: Conversation, redis: redis_py.Redis
 ) -> None:
     key = uuid.uuid4()
-    results = together(
-        *[lambda: actions.send_message(alice, conversation, "once", idempotency_key=key) for _ in range(5)]
-    )
+    results = together(*[lambda: send.send_message(alice, conversation, "once", idempotency_key=key) for _ in range(5)])
     assert {result.generation.pk for result in results} == {Generation.objects.get().pk}
     assert sorted(result.is_repeat for result in results) == [False, True, True, True, True]
     assert Message.objects.filter(role="user").count() == 1
@@ -156,24 +158,24 @@ def test_repeat_after_the_end_returns_what_was_made(
     alice: User, conversation: Conversation, worker: StepWorker
 ) -> None:
     key = uuid.uuid4()
-    sent = actions.send_message(alice, conversation, "once", idempotency_key=key)
+    sent = send.send_message(alice, conversation, "once", idempotency_key=key)
     answer(worker, "yes")
-    repeat = actions.send_message(alice, conversation, "once", idempotency_key=key)
+    repeat = send.send_message(alice, conversation, "once", idempotency_key=key)
     assert repeat.is_repeat
     assert repeat.generation == sent.generation
 
 
 def test_same_key_in_another_conversation_is_another_message(alice: User, conversation: Conversation) -> None:
     key = uuid.uuid4()
-    actions.send_message(alice, conversation, "one", idempotency_key=key)
-    other = actions.send_message(alice, actions.start_conversation(alice), "two", idempotency_key=key)
+    send.send_message(alice, conversation, "one", idempotency_key=key)
+    other = send.send_message(alice, send.start_conversation(alice), "two", idempotency_key=key)
     assert not other.is_repeat
 
 
 def test_two_different_sends_at_once_are_one_answer_and_one_refusal(alice: User, conversation: Conversation) -> None:
     results = together(
-        lambda: actions.send_message(alice, conversation, "one"),
-        lambda: actions.send_message(alice, conversation, "two"),
+        lambda: send.send_message(alice, conversation, "one"),
+        lambda: send.send_message(alice, conversation, "two"),
     )
     assert sorted(type(result).__name__ for result in results) == ["AnswerRunning", "Sent"]
     assert Generation.objects.count() == 1
@@ -181,8 +183,8 @@ def test_two_different_sends_at_once_are_one_answer_and_one_refusal(alice: User,
 
 def test_user_has_so_many_answers_under_way_and_no_more_also_at_once(alice: User, site: Any) -> None:
     site(max_active_per_user=2)
-    conversations = [actions.start_conversation(alice) for _ in range(4)]
-    results = together(*[lambda c=c: actions.send_message(alice, c, "hi") for c in conversations])
+    conversations = [send.start_conversation(alice) for _ in range(4)]
+    results = together(*[lambda c=c: send.send_message(alice, c, "hi") for c in conversations])
     assert sorted(type(result).__name__ for result in results) == ["Sent", "Sent", "TooManyActive", "TooManyActive"]
     assert Generation.objects.count() == 2
 
@@ -191,14 +193,14 @@ def test_full_waiting_room_and_full_conversation_refuse(
     alice: User, conversation: Conversation, worker: StepWorker, site: Any
 ) -> None:
     site(max_conversation_messages=2)
-    actions.send_message(alice, conversation, "one")
+    send.send_message(alice, conversation, "one")
     answer(worker, "yes")
     with pytest.raises(errors.ConversationFull):
-        actions.send_message(alice, conversation, "two")
+        send.send_message(alice, conversation, "two")
     site(max_waiting=1)
-    actions.send_message(alice, actions.start_conversation(alice), "one")
+    send.send_message(alice, send.start_conversation(alice), "one")
     with pytest.raises(errors.SiteBusy) as refused:
-        actions.send_message(alice, actions.start_conversation(alice), "two")
+        send.send_message(alice, send.start_conversation(alice), "two")
     assert refused.value.http_status == 503
 
 
@@ -207,10 +209,10 @@ def test_requests_per_minute_are_refused_with_the_time_to_wait(
 ) -> None:
     site(max_requests_per_minute=1)
     key = uuid.uuid4()
-    actions.send_message(alice, conversation, "one", idempotency_key=key)
-    assert actions.send_message(alice, conversation, "one", idempotency_key=key).is_repeat  # repeats are free
+    send.send_message(alice, conversation, "one", idempotency_key=key)
+    assert send.send_message(alice, conversation, "one", idempotency_key=key).is_repeat  # repeats are free
     with pytest.raises(errors.TooManyRequests) as refused:
-        actions.send_message(alice, actions.start_conversation(alice), "two")
+        send.send_message(alice, send.start_conversation(alice), "two")
     assert 1 <= refused.value.retry_after_seconds <= 60
 
 
@@ -219,18 +221,18 @@ def test_prompt_leaves_out_failed_and_empty_answers_and_reasoning_and_keeps_stop
 ) -> None:
     conversation.system_prompt = "Be brief."
     conversation.save()
-    actions.send_message(alice, conversation, "first")
+    send.send_message(alice, conversation, "first")
     attempt = worker.claim()
     attempt.think("hidden thought")
     attempt.write("partial")
     attempt.finish(FinishReason.CANCELLED)
-    recording.record(attempt.id)
-    actions.send_message(alice, conversation, "second")
+    record.record(attempt.id)
+    send.send_message(alice, conversation, "second")
     answer(worker, "broken", reason=FinishReason.ERROR)
-    actions.send_message(alice, conversation, "third")
+    send.send_message(alice, conversation, "third")
     answer(worker)
-    sent = actions.send_message(alice, conversation, "fourth")
-    turns = dispatch.frozen_request_of(sent.generation).messages
+    sent = send.send_message(alice, conversation, "fourth")
+    turns = generation_request.frozen_request_of(sent.generation).messages
     assert [(m.role.value, m.content) for m in turns] == [
         ("system", "Be brief."),
         ("user", "first"),
@@ -242,35 +244,35 @@ def test_prompt_leaves_out_failed_and_empty_answers_and_reasoning_and_keeps_stop
 
 
 def test_retry_is_a_sibling_with_the_same_question(alice: User, conversation: Conversation, worker: StepWorker) -> None:
-    sent = actions.send_message(alice, conversation, "question")
+    sent = send.send_message(alice, conversation, "question")
     with pytest.raises(errors.AnswerRunning):
-        retrying.retry(alice, sent.answer)
+        retry.retry(alice, sent.answer)
     answer(worker, "old")
-    again = retrying.retry(alice, sent.answer)
+    again = retry.retry(alice, sent.answer)
     conversation.refresh_from_db()
     assert (again.message, again.answer.parent, conversation.leaf) == (sent.message, sent.message, again.answer)
-    assert [m.content for m in dispatch.frozen_request_of(again.generation).messages] == ["question"]
+    assert [m.content for m in generation_request.frozen_request_of(again.generation).messages] == ["question"]
     assert Message.objects.get(pk=sent.answer.pk).content == "old"
     with pytest.raises(errors.NotAnAnswer):
-        retrying.retry(alice, sent.message)
+        retry.retry(alice, sent.message)
 
 
 def test_retry_pressed_twice_at_once_is_one_answer(alice: User, conversation: Conversation, worker: StepWorker) -> None:
-    sent = actions.send_message(alice, conversation, "question")
+    sent = send.send_message(alice, conversation, "question")
     answer(worker, "old")
-    results = together(*[lambda: retrying.retry(alice, sent.answer)] * 2)
+    results = together(*[lambda: retry.retry(alice, sent.answer)] * 2)
     assert sorted(type(result).__name__ for result in results) == ["AnswerRunning", "Sent"]
 
 
 def test_edit_is_a_branch_and_select_goes_back(alice: User, conversation: Conversation, worker: StepWorker) -> None:
-    sent = actions.send_message(alice, conversation, "question")
+    sent = send.send_message(alice, conversation, "question")
     answer(worker, "old")
-    edited = actions.edit(alice, sent.message, "better question")
+    edited = send.edit(alice, sent.message, "better question")
     conversation.refresh_from_db()
     assert edited.message.parent is None
     assert access.path_of(conversation) == [edited.message, edited.answer]
     answer(worker, "new")
-    shown = branches.select(alice, sent.message)
+    shown = tree.select(alice, sent.message)
     assert access.path_of(shown) == [sent.message, sent.answer]
 
 
@@ -278,20 +280,20 @@ def test_edit_is_a_branch_and_select_goes_back(alice: User, conversation: Conver
 def test_strangers_change_nothing(
     verb: str, alice: User, bob: User, conversation: Conversation, worker: StepWorker
 ) -> None:
-    sent = actions.send_message(alice, conversation, "question")
+    sent = send.send_message(alice, conversation, "question")
     if verb == "stop":
-        actions.stop(bob, sent.generation)
+        send.stop(bob, sent.generation)
         sent.generation.refresh_from_db()
         assert not sent.generation.stop_requested
         return
     answer(worker, "old")
     attempts = {
-        "send": lambda: actions.send_message(bob, conversation, "mine"),
-        "retry": lambda: retrying.retry(bob, sent.answer),
-        "edit": lambda: actions.edit(bob, sent.message, "mine"),
-        "select": lambda: branches.select(bob, sent.answer),
-        "rename": lambda: arrangement.rename(bob, conversation, "mine"),
-        "delete": lambda: arrangement.delete(bob, conversation),
+        "send": lambda: send.send_message(bob, conversation, "mine"),
+        "retry": lambda: retry.retry(bob, sent.answer),
+        "edit": lambda: send.edit(bob, sent.message, "mine"),
+        "select": lambda: tree.select(bob, sent.answer),
+        "rename": lambda: organize.rename(bob, conversation, "mine"),
+        "delete": lambda: organize.delete(bob, conversation),
     }
     with pytest.raises(Http404):
         attempts[verb]()
@@ -299,26 +301,26 @@ def test_strangers_change_nothing(
 
 
 def test_stop_of_a_waiting_one_ends_it_at_once(alice: User, conversation: Conversation, redis: redis_py.Redis) -> None:
-    sent = actions.send_message(alice, conversation, "question")
-    actions.stop(alice, sent.generation)
-    assert recording.record(sent.generation.pk)
+    sent = send.send_message(alice, conversation, "question")
+    send.stop(alice, sent.generation)
+    assert record.record(sent.generation.pk)
     sent.generation.refresh_from_db()
     assert (sent.generation.status, sent.generation.stop_requested) == ("stopped", True)
     assert redis.zcard(redis_keys.order(MODEL)) == 0
 
 
 def test_own_title_stays_and_an_empty_one_gives_the_first_words_back(alice: User, conversation: Conversation) -> None:
-    actions.send_message(alice, conversation, "first words")
-    assert arrangement.rename(alice, conversation, " My\n title ").title == "My title"
-    assert arrangement.rename(alice, conversation, "").title == "first words"
+    send.send_message(alice, conversation, "first words")
+    assert organize.rename(alice, conversation, " My\n title ").title == "My title"
+    assert organize.rename(alice, conversation, "").title == "first words"
 
 
 def test_deletion_reaches_redis_and_refuses_the_worker(
     alice: User, conversation: Conversation, worker: StepWorker, redis: redis_py.Redis
 ) -> None:
-    sent = actions.send_message(alice, conversation, "question")
+    sent = send.send_message(alice, conversation, "question")
     attempt = worker.claim().start()
-    arrangement.delete(alice, conversation)
+    organize.delete(alice, conversation)
     assert not Generation.objects.filter(pk=sent.generation.pk).exists()
     assert not redis.exists(redis_keys.log(sent.generation.pk), redis_keys.generation(sent.generation.pk))
     with pytest.raises(AssertionError):
@@ -328,10 +330,10 @@ def test_deletion_reaches_redis_and_refuses_the_worker(
 def test_deletion_of_the_account_reaches_redis_too(
     alice: User, conversation: Conversation, redis: redis_py.Redis
 ) -> None:
-    sent = actions.send_message(alice, conversation, "question")
+    sent = send.send_message(alice, conversation, "question")
     alice.delete()
     assert not redis.exists(redis_keys.log(sent.generation.pk), redis_keys.generation(sent.generation.pk))
-    assert not recording.record(sent.generation.pk)
+    assert not record.record(sent.generation.pk)
 
 
 def test_send_while_redis_is_away_is_kept_and_entered_by_the_sweeper(
@@ -339,10 +341,10 @@ def test_send_while_redis_is_away_is_kept_and_entered_by_the_sweeper(
 ) -> None:
     away = dataclasses.replace(settings.INFERENCE, redis_url="redis://127.0.0.1:1/0")
     with monkeypatch.context() as while_away:
-        client = dispatch.InferenceClient(away)
-        while_away.setattr(dispatch, "inference_client", lambda: client)
-        sent = actions.send_message(alice, conversation, "kept")
-        actions.stop(alice, sent.generation)  # nor does a stop fail
+        client = generation_request.InferenceClient(away)
+        while_away.setattr(generation_request, "inference_client", lambda: client)
+        sent = send.send_message(alice, conversation, "kept")
+        send.stop(alice, sent.generation)  # nor does a stop fail
         Generation.objects.filter(pk=sent.generation.pk).update(stop_requested=False)
         tasks.sweep()
         client.close()

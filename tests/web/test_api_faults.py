@@ -26,8 +26,8 @@ from chatsite.api import completion, consumers, errors, schemas
 from chatsite.api.consumers import in_thread
 from chatsite.api.routing import http_urlpatterns
 from chatsite.chat import tasks
-from chatsite.chat.hub import hub
 from chatsite.chat.models import Generation
+from chatsite.chat.streams.hub import hub
 from inference.client import InferenceClient
 from inference.errors import StoreUnavailable
 from tests.web.api_worker import MODEL, ScriptedWorker, wait_until

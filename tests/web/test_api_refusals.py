@@ -180,11 +180,11 @@ def test_leaving_stops_nobody_elses_answer(http: httpx.Client, worker: ScriptedW
 def test_an_answer_stopped_by_an_operator_is_an_error_in_the_stream(
     http: httpx.Client, worker: ScriptedWorker, user: User
 ) -> None:
-    from chatsite.chat import actions
+    from chatsite.chat.actions import send
 
     with http.stream("POST", "/v1/chat/completions", json=body("hold", stream=True)) as response:
         lines = response.iter_lines()
         next(line for line in lines if "One moment" in line)
-        actions.stop(user, Generation.objects.get())
+        send.stop(user, Generation.objects.get())
         rest = [line for line in lines if line.startswith("data: ")]
     assert json.loads(rest[-1][len("data: ") :])["error"]["code"] == "cancelled"

@@ -13,7 +13,8 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions, recording
+from chatsite.chat.actions import send
+from chatsite.chat.generation import record
 from chatsite.chat.models import Conversation, Generation
 from inference.coordination.waiting_room import Claim
 from inference.messages.generation import ErrorFacts, FinishReason
@@ -35,7 +36,7 @@ class Answering(threading.Thread):
             time.sleep(0.01)
         attempt = Attempt(self.worker, claim).start()
         self.script(attempt)
-        recording.record(attempt.id)
+        record.record(attempt.id)
         connections.close_all()
 
 
@@ -130,4 +131,4 @@ def test_refusals_are_one_sentence(alice: User, bob: User, conversation: Convers
     with pytest.raises(CommandError, match="temperature"):
         call_command("ask", "hi", "--user", "alice", "--temperature", "9")
     assert not Generation.objects.exists()
-    assert actions.start_conversation(alice)
+    assert send.start_conversation(alice)

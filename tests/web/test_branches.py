@@ -10,8 +10,12 @@ import pytest
 from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat import access, actions, answering, branches, fragments, recording, retrying
+from chatsite.chat.actions import answer as actions_answer
+from chatsite.chat.actions import retry, send, tree
+from chatsite.chat.generation import record
 from chatsite.chat.models import TITLE_CHARS, Attachment, Conversation, Generation, Message, Tag
+from chatsite.chat.queries import access
+from chatsite.chat.rendering import message
 from inference.messages.generation import FinishReason
 from tests.web.chat_worker import MODEL, StepWorker
 from tests.web.test_actions import answer
@@ -24,18 +28,18 @@ HX = {"HX-Request": "true"}
 
 
 def test_a_version_leads_to_where_it_was_last_gone_on_with(
-    alice: User, conversation: Conversation, worker: StepWorker, asked: Callable[..., answering.Sent]
+    alice: User, conversation: Conversation, worker: StepWorker, asked: Callable[..., actions_answer.Sent]
 ) -> None:
     first = asked("first")
-    retrying.retry(alice, first.answer)
+    retry.retry(alice, first.answer)
     answer(worker, "another answer")
-    branches.select(alice, first.answer)
+    tree.select(alice, first.answer)
     asked("after the first answer")
-    edited = actions.edit(alice, first.message, "first, differently")
+    edited = send.edit(alice, first.message, "first, differently")
     answer(worker, "an answer to that")
-    branches.select(alice, first.message)
+    tree.select(alice, first.message)
     assert path_of(conversation)[-2:] == ["after the first answer", "answer to after the first answer"]
-    branches.select(alice, edited.message)
+    tree.select(alice, edited.message)
     assert path_of(conversation) == ["first, differently", "an answer to that"]
 
 
@@ -48,7 +52,7 @@ def test_every_level_of_a_wide_and_deep_tree_has_its_arrows(
     top = [Message(conversation=conversation, role=Message.Role.USER, content=f"root {n}") for n in range(17)]
     Message.objects.bulk_create(top)
     chain = access.path_of(conversation)
-    turns = fragments.shown_path(conversation, chain)
+    turns = message.shown_path(conversation, chain)
     assert [turn.siblings and turn.siblings.count for turn in turns] == [18, 20, None]
     page = owner.get(f"/chat/{conversation.pk}/").content
     assert b"<span>20 / 20</span>" in page
@@ -71,13 +75,13 @@ def test_a_version_far_above_is_among_what_is_shown(owner: Client, conversation:
 
 
 def test_arrows_come_with_the_end_of_the_stream(
-    alice: User, worker: StepWorker, asked: Callable[..., answering.Sent]
+    alice: User, worker: StepWorker, asked: Callable[..., actions_answer.Sent]
 ) -> None:
     sent = asked("once")
-    retrying.retry(alice, sent.answer)
+    retry.retry(alice, sent.answer)
     answer(worker, "twice")
     newest = Message.objects.select_related("generation", "conversation").latest("pk")
-    html = fragments.message_html(newest)
+    html = message.message_html(newest)
     assert "<span>2 / 2</span>" in html
     assert f"/chat/messages/{sent.answer.pk}/select/" in html
 
@@ -86,7 +90,7 @@ def test_arrows_come_with_the_end_of_the_stream(
 
 
 def test_a_fork_has_the_path_the_settings_the_tags_and_the_files(
-    owner: Client, alice: User, conversation: Conversation, asked: Callable[..., answering.Sent]
+    owner: Client, alice: User, conversation: Conversation, asked: Callable[..., actions_answer.Sent]
 ) -> None:
     first = asked("first", "one")
     asked("failed", "x", reason=FinishReason.ERROR)
@@ -114,7 +118,7 @@ def test_a_fork_has_the_path_the_settings_the_tags_and_the_files(
 
 
 def test_a_fork_of_what_is_being_written_is_refused(owner: Client, alice: User, conversation: Conversation) -> None:
-    sent = actions.send_message(alice, conversation, "why")
+    sent = send.send_message(alice, conversation, "why")
     assert owner.post(f"/chat/messages/{sent.answer.pk}/fork/", headers=HX).status_code == 409
     plain = owner.post(f"/chat/messages/{sent.message.pk}/fork/")
     assert plain.status_code == 302
@@ -124,8 +128,8 @@ def test_a_fork_of_what_is_being_written_is_refused(owner: Client, alice: User, 
 def test_a_fork_of_a_fork_is_named_once(alice: User, conversation: Conversation) -> None:
     grown(conversation, 2)
     Conversation.objects.filter(pk=conversation.pk).update(title="Stars")
-    fork = branches.fork(alice, Message.objects.latest("pk"))
-    again = branches.fork(alice, access.path_of(fork)[-1])
+    fork = tree.fork(alice, Message.objects.latest("pk"))
+    again = tree.fork(alice, access.path_of(fork)[-1])
     assert (fork.title, again.title) == ("Fork of Stars", "Fork of Stars")
 
 
@@ -133,7 +137,7 @@ def test_a_fork_of_a_fork_is_named_once(alice: User, conversation: Conversation)
 
 
 def test_the_divider_stands_before_the_first_message_still_seen(
-    owner: Client, conversation: Conversation, asked: Callable[..., answering.Sent]
+    owner: Client, conversation: Conversation, asked: Callable[..., actions_answer.Sent]
 ) -> None:
     asked("first")
     asked("failed", "x", reason=FinishReason.ERROR)
@@ -144,12 +148,12 @@ def test_the_divider_stands_before_the_first_message_still_seen(
     assert page.index('class="cut"') < page.index(f'id="m-{seen.message.pk}"')
     assert page.index('class="cut"') > page.index("answer to first")
     row = Message.objects.select_related("generation", "conversation").get(pk=last.answer.pk)
-    assert f'<template data-before="m-{seen.message.pk}">' in fragments.message_html(row)
+    assert f'<template data-before="m-{seen.message.pk}">' in message.message_html(row)
 
 
 def test_stopping_is_still_said_after_a_reload(owner: Client, alice: User, conversation: Conversation) -> None:
-    sent = actions.send_message(alice, conversation, "why")
-    actions.stop(alice, sent.generation)
+    sent = send.send_message(alice, conversation, "why")
+    send.stop(alice, sent.generation)
     page = owner.get(f"/chat/{conversation.pk}/").content.decode()
     assert 'data-phase="stopping"' in page
     assert '<span class="now">Stopping</span>' in page
@@ -158,17 +162,17 @@ def test_stopping_is_still_said_after_a_reload(owner: Client, alice: User, conve
 def test_a_settled_thought_is_rendered_as_answers_are(
     owner: Client, alice: User, conversation: Conversation, worker: StepWorker
 ) -> None:
-    actions.send_message(alice, conversation, "why")
+    send.send_message(alice, conversation, "why")
     attempt = worker.claim().start()
     attempt.think("**hm** <script>")
     attempt.write("so")
     attempt.finish()
-    recording.record(attempt.id)
+    record.record(attempt.id)
     page = owner.get(f"/chat/{conversation.pk}/").content
     assert b"<p><strong>hm</strong> &lt;script&gt;</p>" in page
 
 
-def test_info_tells_model_numbers_and_times(owner: Client, asked: Callable[..., answering.Sent]) -> None:
+def test_info_tells_model_numbers_and_times(owner: Client, asked: Callable[..., actions_answer.Sent]) -> None:
     sent = asked("why")
     told = owner.get(f"/chat/messages/{sent.answer.pk}/more/", headers=HX).content.decode()
     for words in (
@@ -186,7 +190,7 @@ VERBS = ["edit", "again", "resume", "remove", "fork", "select", "retry"]
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_nobody_touches_anothers_messages(
-    verb: str, client: Client, bob: User, conversation: Conversation, asked: Callable[..., answering.Sent]
+    verb: str, client: Client, bob: User, conversation: Conversation, asked: Callable[..., actions_answer.Sent]
 ) -> None:
     sent = asked("why")
     client.force_login(bob)

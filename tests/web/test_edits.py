@@ -11,8 +11,11 @@ import pytest
 from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions, answering, branches, recording, viewing
+from chatsite.chat.actions import answer as actions_answer
+from chatsite.chat.actions import send, tree
+from chatsite.chat.generation import record
 from chatsite.chat.models import Attachment, Conversation, Generation, Message
+from chatsite.chat.streams import follow
 from inference.messages.generation import FinishReason
 from tests.web.chat_worker import StepWorker
 from tests.web.test_actions import answer
@@ -22,7 +25,11 @@ HX = {"HX-Request": "true"}
 
 
 def test_an_edited_question_branches_once_per_press_and_takes_its_files_along(
-    owner: Client, alice: User, conversation: Conversation, asked: Callable[..., answering.Sent], worker: StepWorker
+    owner: Client,
+    alice: User,
+    conversation: Conversation,
+    asked: Callable[..., actions_answer.Sent],
+    worker: StepWorker,
 ) -> None:
     sent = asked("why")
     Attachment.objects.create(
@@ -42,7 +49,7 @@ def test_an_edited_question_branches_once_per_press_and_takes_its_files_along(
 
 
 def test_an_edited_answer_stays_where_it_is_and_is_what_the_model_reads(
-    owner: Client, alice: User, conversation: Conversation, asked: Callable[..., answering.Sent]
+    owner: Client, alice: User, conversation: Conversation, asked: Callable[..., actions_answer.Sent]
 ) -> None:
     sent = asked("why", "Because.")
     asked("and then?")
@@ -53,11 +60,11 @@ def test_an_edited_answer_stays_where_it_is_and_is_what_the_model_reads(
     assert path_of(conversation)[:2] == ["why", "Be\n**cause**"]
     assert len(path_of(conversation)) == 4
     assert Generation.objects.get(message=sent.answer).content_sha256 == before, "what the model wrote stays on record"
-    request = actions.send_message(alice, conversation, "so?").generation.request
+    request = send.send_message(alice, conversation, "so?").generation.request
     assert "Be\\n**cause**" in request
 
 
-def test_saving_the_same_text_marks_nothing(owner: Client, asked: Callable[..., answering.Sent]) -> None:
+def test_saving_the_same_text_marks_nothing(owner: Client, asked: Callable[..., actions_answer.Sent]) -> None:
     sent = asked("why", "\nOne\n\ntwo\n")
     owner.post(f"/chat/messages/{sent.answer.pk}/edit/", {"text": "One\r\n\r\ntwo"})
     row = Message.objects.get(pk=sent.answer.pk)
@@ -65,17 +72,17 @@ def test_saving_the_same_text_marks_nothing(owner: Client, asked: Callable[..., 
 
 
 def test_an_edited_answer_that_had_failed_is_read_by_the_model(
-    alice: User, conversation: Conversation, asked: Callable[..., answering.Sent]
+    alice: User, conversation: Conversation, asked: Callable[..., actions_answer.Sent]
 ) -> None:
     sent = asked("why", "Bec", reason=FinishReason.ERROR)
-    branches.rewrite(alice, sent.answer, "Because.")
-    request = actions.send_message(alice, conversation, "so?").generation.request
+    tree.rewrite(alice, sent.answer, "Because.")
+    request = send.send_message(alice, conversation, "so?").generation.request
     assert "Because." in request
 
 
 @pytest.mark.parametrize(("text", "status"), [(" \n", 400), ("x" * 100_001, 413)])
 def test_a_text_that_cannot_be_is_refused_and_comes_back_without_a_script(
-    text: str, status: int, owner: Client, asked: Callable[..., answering.Sent]
+    text: str, status: int, owner: Client, asked: Callable[..., actions_answer.Sent]
 ) -> None:
     sent = asked("why")
     for message in (sent.message, sent.answer):
@@ -87,21 +94,21 @@ def test_a_text_that_cannot_be_is_refused_and_comes_back_without_a_script(
 
 
 def test_an_edit_of_what_is_being_written_is_refused(
-    owner: Client, alice: User, conversation: Conversation, asked: Callable[..., answering.Sent]
+    owner: Client, alice: User, conversation: Conversation, asked: Callable[..., actions_answer.Sent]
 ) -> None:
     first = asked("why")
-    running = actions.send_message(alice, conversation, "and?")
+    running = send.send_message(alice, conversation, "and?")
     for pk in (running.answer.pk, first.message.pk):
         assert owner.post(f"/chat/messages/{pk}/edit/", {"text": "other"}, headers=HX).status_code == 409
     assert owner.post(f"/chat/messages/{first.answer.pk}/edit/", {"text": "other"}, headers=HX).status_code == 200
 
 
 def test_a_stream_of_an_edited_answer_tells_the_hash_of_the_text_it_tells(
-    alice: User, asked: Callable[..., answering.Sent]
+    alice: User, asked: Callable[..., actions_answer.Sent]
 ) -> None:
     sent = asked("why", "Because.")
-    branches.rewrite(alice, sent.answer, "Otherwise.")
+    tree.rewrite(alice, sent.answer, "Otherwise.")
     row = Generation.objects.select_related("message").get(message=sent.answer)
-    told = viewing._snapshot(row).data
+    told = follow._snapshot(row).data
     assert (told["content"], told["is_edited"]) == ("Otherwise.", True)
-    assert told["content_sha256"] == recording.sha256_of("Otherwise.")
+    assert told["content_sha256"] == record.sha256_of("Otherwise.")

@@ -23,9 +23,11 @@ from chatsite.accounts.models import ApiKey, User
 from chatsite.api.authentication import authenticate
 from chatsite.api.errors import Unauthorized
 from chatsite.audit.models import AuditEntry
-from chatsite.chat import actions, consumers, dispatch, recording, sockets
-from chatsite.chat.hub import Hub
+from chatsite.chat.actions import send
+from chatsite.chat.generation import record, request
 from chatsite.chat.models import Conversation, Generation, Message
+from chatsite.chat.streams import sse, websocket
+from chatsite.chat.streams.hub import Hub
 from chatsite.privacy import erasure
 from chatsite.review.models import AccessEvent, ReportOutcome
 from inference.client import InferenceClient
@@ -106,13 +108,13 @@ def test_erasure_is_done_while_redis_is_away(
     words = words_of(left.user)
     client = InferenceClient(dataclasses.replace(settings.INFERENCE, redis_url="redis://127.0.0.1:1/0"))
     with monkeypatch.context() as while_away:
-        while_away.setattr(dispatch, "inference_client", lambda: client)
+        while_away.setattr(request, "inference_client", lambda: client)
         erasure.erase(left.user, left.user)
     client.close()
     assert traces.tables_with(*words) == {}
     left.running.write(" goes on")  # until its end, for nobody
     left.running.finish()
-    assert not recording.record(left.running.id)
+    assert not record.record(left.running.id)
     assert not redis.exists(redis_keys.log(left.running.id), redis_keys.generation(left.running.id))
 
 
@@ -162,10 +164,10 @@ def test_worker_is_told_to_stop_and_refused(left: Traces, worker: StepWorker, re
 
 
 async def test_open_streams_and_sockets_end(left: Traces, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name in ((consumers, "PING_SECONDS"), (consumers, "RECHECK_SECONDS")):
+    for module, name in ((sse, "PING_SECONDS"), (sse, "RECHECK_SECONDS")):
         monkeypatch.setattr(module, name, 0.05)
-    monkeypatch.setattr(sockets, "RECHECK_SECONDS", 0.05)
-    monkeypatch.setattr(sockets, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(websocket, "RECHECK_SECONDS", 0.05)
+    monkeypatch.setattr(websocket, "LOOK_SECONDS", 0.05)
     session = left.unlisted.session
     answer = Stream(left.user, left.running.id)
     answer.communicator.scope["session"] = session
@@ -179,7 +181,7 @@ async def test_open_streams_and_sockets_end(left: Traces, hub: Hub, monkeypatch:
         async with asyncio.timeout(10):
             await answer.to_end()
             await window.to_end()
-            assert await socket.until_closed() == sockets.UNAUTHENTICATED
+            assert await socket.until_closed() == websocket.UNAUTHENTICATED
     assert not any(event.event == "done" for event in answer.events)
 
 
@@ -276,12 +278,12 @@ def test_answers_recorded_at_the_same_moment_hinder_nothing(
         user = User.objects.create_user(f"u{number}")
         attempts = []
         for _ in range(2):
-            actions.send_message(user, actions.start_conversation(user), "question")
+            send.send_message(user, send.start_conversation(user), "question")
             attempt = worker.claim().start()
             attempt.write("answer")
             attempt.finish()
             attempts.append(attempt)
-        calls = [lambda attempt=attempt: recording.record(attempt.id) for attempt in attempts]
+        calls = [lambda attempt=attempt: record.record(attempt.id) for attempt in attempts]
         results = together(*calls, lambda user=user: erasure.erase(user, user))
         assert results[-1] is None, results
         assert not User.objects.filter(pk=user.pk).exists()

@@ -12,7 +12,9 @@ from django.http import Http404
 from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions, errors, feedback, recording
+from chatsite.chat import errors
+from chatsite.chat.actions import feedback, send
+from chatsite.chat.generation import record
 from chatsite.chat.models import Conversation, Feedback, Message
 from chatsite.ops import metrics
 from tests.web.chat_worker import MODEL, StepWorker
@@ -22,11 +24,11 @@ HX = {"HX-Request": "true"}
 
 @pytest.fixture
 def answer(alice: User, conversation: Conversation, worker: StepWorker) -> Message:
-    sent = actions.send_message(alice, conversation, "question")
+    sent = send.send_message(alice, conversation, "question")
     attempt = worker.claim().start()
     attempt.write("answer")
     attempt.finish()
-    recording.record(attempt.id)
+    record.record(attempt.id)
     return sent.answer
 
 
@@ -80,7 +82,7 @@ def test_only_ones_own_settled_answers(
     assert answer.parent
     with pytest.raises(errors.NotAnAnswer):
         feedback.give(alice, answer.parent, 1)
-    running = actions.send_message(alice, conversation, "more").answer
+    running = send.send_message(alice, conversation, "more").answer
     with pytest.raises(errors.AnswerRunning):
         feedback.give(alice, running, 1)
     assert given() == []

@@ -7,7 +7,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions
+from chatsite.chat.actions import send
 from chatsite.chat.models import Attachment, Conversation
 from tests.web.test_attachments import HX, upload
 
@@ -67,7 +67,7 @@ def test_bytes_go_when_the_file_is_sent_and_nobody_else_reads_them(
     stranger = Client()
     stranger.force_login(bob)
     assert stranger.post(f"/chat/files/{row.pk}/encoding/", {f"codec-{row.pk}": "cp1251"}).status_code == 404
-    actions.send_message(alice, conversation, "hi", attachments=[row.pk])
+    send.send_message(alice, conversation, "hi", attachments=[row.pk])
     row.refresh_from_db()
     assert (row.original, row.codec) == (None, "cp1252")
     assert owner.post(f"/chat/files/{row.pk}/encoding/", {f"codec-{row.pk}": "cp1251"}).status_code == 404

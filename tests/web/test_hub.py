@@ -13,8 +13,8 @@ import pytest
 import redis as redis_py
 
 from chatsite.accounts.models import new_id
-from chatsite.chat import hub as hub_module
-from chatsite.chat.hub import Fresh, Gone, Hub, Reset, Viewer
+from chatsite.chat.streams import hub as hub_module
+from chatsite.chat.streams.hub import Fresh, Gone, Hub, Reset, Viewer
 from chatsite.embedded import BundledValkey
 from inference.config import InferenceConfig
 from inference.coordination.log_view import Cursor
@@ -133,7 +133,7 @@ async def test_silence_is_broken_by_the_watchdog(
     attempt = begin(worker)
     with hub.viewer(attempt.id) as viewer:
         await acknowledged(hub, attempt)
-        monkeypatch.setattr("chatsite.chat.mailbox.Mailbox.put", lambda *_: None)  # pub/sub is silently dead
+        monkeypatch.setattr("chatsite.chat.streams.mailbox.Mailbox.put", lambda *_: None)  # pub/sub is silently dead
         attempt.write("a")
         assert seqs(await take(viewer, 1)) == [1]
 

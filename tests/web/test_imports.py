@@ -12,7 +12,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from chatsite.accounts.models import User
-from chatsite.chat import access
+from chatsite.chat.queries import access
 from chatsite.transfer import opening
 from chatsite.transfer.errors import ImportRefused
 from tests.web import exports

@@ -12,12 +12,14 @@ from django.test import Client
 from django.utils import translation
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions, recording, viewing
+from chatsite.chat.actions import send
 from chatsite.chat.errors import MessageTooLong
-from chatsite.chat.failures import sentence_of
-from chatsite.chat.hub import Hub
-from chatsite.chat.language import language_of
+from chatsite.chat.generation import record
 from chatsite.chat.models import Conversation, Generation
+from chatsite.chat.rendering.error_text import sentence_of
+from chatsite.chat.streams import follow
+from chatsite.chat.streams.hub import Hub
+from chatsite.chat.streams.language import language_of
 from tests.web.chat_worker import StepWorker
 
 GERMAN = {"HTTP_ACCEPT_LANGUAGE": "de-DE,de;q=0.9,en;q=0.5"}
@@ -83,17 +85,17 @@ def test_stream_takes_its_language_from_the_same_places_as_the_page() -> None:
 async def test_two_viewers_of_one_answer_each_read_their_own_language(
     alice: User, conversation: Conversation, hub: Hub, worker: StepWorker
 ) -> None:
-    sent = await asyncio.to_thread(actions.send_message, alice, conversation, "Why?")
+    sent = await asyncio.to_thread(send.send_message, alice, conversation, "Why?")
     attempt = await asyncio.to_thread(lambda: worker.claim().start())
 
-    async def read(language: str | None) -> list[viewing.Frame]:
-        frames = viewing.frames_of(hub, alice, sent.generation.pk, for_page=True, language=language)
+    async def read(language: str | None) -> list[follow.Frame]:
+        frames = follow.frames_of(hub, alice, sent.generation.pk, for_page=True, language=language)
         return [frame async for frame in frames]
 
     reading = [asyncio.create_task(read(language)) for language in ("de", "en", None)]
     await asyncio.to_thread(attempt.write, CODE, "and a word")
     await asyncio.to_thread(attempt.finish)
-    await asyncio.to_thread(recording.record, attempt.id)
+    await asyncio.to_thread(record.record, attempt.id)
     german, english, unnamed = await asyncio.gather(*reading)
     assert translation.get_language() == "en"
     for frames, words, alien in (
@@ -110,13 +112,13 @@ async def test_two_viewers_of_one_answer_each_read_their_own_language(
 async def test_snapshot_of_an_ended_answer_is_in_the_viewers_language(
     alice: User, conversation: Conversation, hub: Hub, worker: StepWorker
 ) -> None:
-    sent = await asyncio.to_thread(actions.send_message, alice, conversation, "Why?")
+    sent = await asyncio.to_thread(send.send_message, alice, conversation, "Why?")
     attempt = await asyncio.to_thread(lambda: worker.claim().start())
     await asyncio.to_thread(attempt.write, CODE)
     await asyncio.to_thread(attempt.finish)
-    await asyncio.to_thread(recording.record, attempt.id)
+    await asyncio.to_thread(record.record, attempt.id)
     for language, words, alien in (("de", "Kopieren", ">Copy<"), ("en", ">Copy<", "Kopieren")):
-        (frame,) = [f async for f in viewing.frames_of(hub, alice, sent.generation.pk, language=language)]
+        (frame,) = [f async for f in follow.frames_of(hub, alice, sent.generation.pk, language=language)]
         assert words in frame.data["html"]
         assert alien not in frame.data["html"]
 

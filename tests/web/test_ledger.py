@@ -17,7 +17,9 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from chatsite.accounts.models import ApiKey, User
-from chatsite.chat import actions, arrangement, dispatch, recording, tasks, temporary
+from chatsite.chat import tasks
+from chatsite.chat.actions import organize, send, temporary
+from chatsite.chat.generation import record, request
 from chatsite.chat.models import Conversation, Generation
 from chatsite.usage import ledger
 from chatsite.usage.models import UsageDay
@@ -50,7 +52,7 @@ def test_answers_of_a_day_add_up_and_cached_tokens_cost_nothing(
     alice: User, conversation: Conversation, worker: StepWorker
 ) -> None:
     for _ in range(3):
-        actions.send_message(alice, conversation, "hi")
+        send.send_message(alice, conversation, "hi")
         answer(worker, "yes")
     assert sums(alice) == (3, 0, 0, 33, 12, 21, 3 * (11 - 4 + 7))
     row = UsageDay.objects.get()
@@ -66,26 +68,26 @@ def test_answers_of_a_day_add_up_and_cached_tokens_cost_nothing(
 def test_failed_and_stopped_answers_are_counted_as_such_and_cost_what_they_did(
     alice: User, conversation: Conversation, worker: StepWorker, reason: FinishReason, counts: tuple[int, int, int]
 ) -> None:
-    actions.send_message(alice, conversation, "hi")
+    send.send_message(alice, conversation, "hi")
     error = ErrorFacts(code="x", message="x.") if reason is FinishReason.ERROR else None
     answer(worker, "yes", reason=reason, error=error)
     assert sums(alice) == (*counts, 11, 4, 7, 14)
 
 
 def test_one_that_ended_without_a_worker_costs_nothing(alice: User, conversation: Conversation) -> None:
-    sent = actions.send_message(alice, conversation, "hi")
-    recording.end_without_log(sent.generation.pk, FinishReason.CANCELLED)
+    sent = send.send_message(alice, conversation, "hi")
+    record.end_without_log(sent.generation.pk, FinishReason.CANCELLED)
     assert sums(alice) == (1, 0, 1, 0, 0, 0, 0)
 
 
 def test_an_answer_recorded_many_times_at_once_is_entered_once(
     alice: User, conversation: Conversation, worker: StepWorker
 ) -> None:
-    actions.send_message(alice, conversation, "hi")
+    send.send_message(alice, conversation, "hi")
     attempt = worker.claim().start()
     attempt.finish()
-    together(*[lambda: recording.record(attempt.id)] * 4)
-    recording.record(attempt.id)
+    together(*[lambda: record.record(attempt.id)] * 4)
+    record.record(attempt.id)
     assert sums(alice) == (1, 0, 0, 11, 4, 7, 14)
 
 
@@ -96,7 +98,7 @@ def test_temporary_chats_are_charged_and_titles_are_not(
     worker.announce(kit=kit().to_bytes())
     temporary.ask(alice, [], "hi")
     answer(worker, "yes")
-    actions.send_message(alice, actions.start_conversation(alice), "hi")
+    send.send_message(alice, send.start_conversation(alice), "hi")
     answer(worker, "yes")  # and asks for a title
     answer(worker, "A Title")
     rows = UsageDay.objects.values_list("source", "num_answers", "completion_tokens", "charged_tokens")
@@ -107,7 +109,7 @@ def test_the_day_is_that_of_the_end_in_the_sites_zone(
     alice: User, conversation: Conversation, worker: StepWorker, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.TIME_ZONE = "Pacific/Auckland"
-    actions.send_message(alice, conversation, "hi")
+    send.send_message(alice, conversation, "hi")
     late = datetime.datetime(2026, 6, 30, 13, 30, tzinfo=datetime.UTC)  # half past one on the first of July there
     monkeypatch.setattr(timezone, "now", lambda: late)
     answer(worker, "yes")
@@ -115,9 +117,9 @@ def test_the_day_is_that_of_the_end_in_the_sites_zone(
 
 
 def test_what_was_used_outlives_conversations(alice: User, conversation: Conversation, worker: StepWorker) -> None:
-    actions.send_message(alice, conversation, "hi")
+    send.send_message(alice, conversation, "hi")
     answer(worker, "yes")
-    arrangement.delete(alice, conversation)
+    organize.delete(alice, conversation)
     assert not Generation.objects.exists()
     assert sums(alice) == (1, 0, 0, 11, 4, 7, 14)
 
@@ -129,7 +131,7 @@ def test_what_was_used_outlives_conversations(alice: User, conversation: Convers
 def running(alice: User, conversation: Conversation, worker: StepWorker) -> Attempt:
     """An answer that a worker has begun, to a prompt whose tokens are known."""
     worker.announce(kit=kit().to_bytes())
-    actions.send_message(alice, conversation, "hi")
+    send.send_message(alice, conversation, "hi")
     return worker.claim().start()
 
 
@@ -139,14 +141,14 @@ def test_deleting_what_is_being_written_costs_what_was_read_and_written_so_far(
     prompt_tokens = running.claim.request.prompt_tokens
     assert prompt_tokens > 0
     running.write("one", "two", "three")
-    arrangement.delete(alice, conversation)
+    organize.delete(alice, conversation)
     assert sums(alice) == (1, 0, 1, prompt_tokens, 0, 3, prompt_tokens + 3)
 
 
 def test_deleting_what_only_waits_costs_nothing(alice: User, conversation: Conversation, worker: StepWorker) -> None:
     worker.announce(kit=kit().to_bytes())
-    actions.send_message(alice, conversation, "hi")
-    arrangement.delete(alice, conversation)
+    send.send_message(alice, conversation, "hi")
+    organize.delete(alice, conversation)
     assert sums(alice) == (1, 0, 1, 0, 0, 0, 0)
 
 
@@ -154,9 +156,9 @@ def test_deleting_what_has_ended_but_is_not_recorded_costs_what_the_worker_says(
     alice: User, conversation: Conversation, running: Attempt
 ) -> None:
     running.finish()
-    arrangement.delete(alice, conversation)
+    organize.delete(alice, conversation)
     assert sums(alice) == (1, 0, 1, 11, 4, 7, 14)
-    assert not recording.record(running.id)
+    assert not record.record(running.id)
     assert sums(alice) == (1, 0, 1, 11, 4, 7, 14)
 
 
@@ -165,9 +167,9 @@ def test_deleting_while_redis_is_away_costs_all_that_was_reserved(
 ) -> None:
     reserved = Generation.objects.get().reserved_tokens
     assert reserved > 4096
-    away = dispatch.InferenceClient(dataclasses.replace(settings.INFERENCE, redis_url="redis://127.0.0.1:1/0"))
-    monkeypatch.setattr(dispatch, "inference_client", lambda: away)
-    arrangement.delete(alice, conversation)
+    away = request.InferenceClient(dataclasses.replace(settings.INFERENCE, redis_url="redis://127.0.0.1:1/0"))
+    monkeypatch.setattr(request, "inference_client", lambda: away)
+    organize.delete(alice, conversation)
     assert UsageDay.objects.get().charged_tokens == reserved
 
 
@@ -176,11 +178,11 @@ def test_an_answer_that_ends_while_it_is_deleted_is_entered_once(
 ) -> None:
     """The deletion was read before the end, and then waited for it: it must not enter what has ended meanwhile."""
     for number in range(1, 4):
-        target = actions.start_conversation(alice)
-        actions.send_message(alice, target, "hi")
+        target = send.start_conversation(alice)
+        send.send_message(alice, target, "hi")
         attempt = worker.claim().start()
         attempt.finish()
-        results = together(partial(recording.record, attempt.id), partial(arrangement.delete, alice, target))
+        results = together(partial(record.record, attempt.id), partial(organize.delete, alice, target))
         assert not [result for result in results if isinstance(result, Exception)], results
         row = UsageDay.objects.get()
         assert (row.num_answers, row.charged_tokens) == (number, 14 * number)
@@ -192,10 +194,10 @@ def test_with_the_account_everything_goes_also_while_answers_end(
     for number in range(3):
         leaver = User.objects.create_user(f"leaver{number}")
         for _ in range(2):
-            actions.send_message(leaver, actions.start_conversation(leaver), "hi")
+            send.send_message(leaver, send.start_conversation(leaver), "hi")
         attempts = [worker.claim().start() for _ in range(2)]
         attempts[0].finish()
-        results = together(partial(recording.record, attempts[0].id), leaver.delete)
+        results = together(partial(record.record, attempts[0].id), leaver.delete)
         assert not [result for result in results if isinstance(result, Exception)], results
     assert not UsageDay.objects.exists()
 

@@ -16,9 +16,12 @@ from django.db import connection
 from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions, arrangement, consumers, dispatch, notices, recording, streams
-from chatsite.chat.hub import Hub
+from chatsite.chat import notices
+from chatsite.chat.actions import organize, send
+from chatsite.chat.generation import record, request
 from chatsite.chat.models import Conversation
+from chatsite.chat.streams import limits, sse
+from chatsite.chat.streams.hub import Hub
 from inference.client import InferenceClient
 from inference.messages.generation import FinishReason
 from tests.web.chat_worker import StepWorker
@@ -64,20 +67,20 @@ async def test_every_window_of_the_owner_hears_each_change_and_nobody_elses_does
     pk = str(conversation.pk)
     async with Window(alice) as one, Window(alice) as two, Window(bob) as stranger:
         await subscribed(hub, one)
-        sent = await in_thread(actions.send_message)(alice, conversation, "Why?")
+        sent = await in_thread(send.send_message)(alice, conversation, "Why?")
         await one.hints(1)
         attempt = worker.claim().start()
         attempt.write("secret")
         attempt.finish()
-        await in_thread(recording.record)(attempt.id)
+        await in_thread(record.record)(attempt.id)
         await one.hints(2)
         for number, verb in enumerate(
             (
-                lambda: arrangement.mark(alice, conversation, is_unread=False),
-                lambda: arrangement.rename(alice, conversation, "secret"),
-                lambda: arrangement.pin(alice, conversation, is_on=True),
-                lambda: arrangement.archive(alice, conversation, is_on=True),
-                lambda: arrangement.delete(alice, conversation),
+                lambda: organize.mark(alice, conversation, is_unread=False),
+                lambda: organize.rename(alice, conversation, "secret"),
+                lambda: organize.pin(alice, conversation, is_on=True),
+                lambda: organize.archive(alice, conversation, is_on=True),
+                lambda: organize.delete(alice, conversation),
             )
         ):
             await in_thread(verb)()
@@ -99,15 +102,15 @@ async def test_hints_that_are_none_are_not_passed_on(
         await subscribed(hub, window)
         for hint in (b"", b"\xff", b"named ../../accounts/logout", b"named", b"x" * 10_000, b"\x00 " + b"0" * 36):
             redis.publish(notices.channel_of_list(alice.pk), hint)
-        await in_thread(arrangement.rename)(alice, conversation, "x")
+        await in_thread(organize.rename)(alice, conversation, "x")
         assert await window.hints(1) == [("named", str(conversation.pk))]
 
 
 async def test_failed_verb_says_nothing(hub: Hub, alice: User, bob: User, conversation: Conversation) -> None:
     async with Window(alice) as window:
         await subscribed(hub, window)
-        assert await in_thread(arrangement.delete_all)(bob, [conversation.pk]) == 0
-        await in_thread(arrangement.rename)(alice, conversation, "x")
+        assert await in_thread(organize.delete_all)(bob, [conversation.pk]) == 0
+        await in_thread(organize.rename)(alice, conversation, "x")
         assert [change for change, _ in await window.hints(1)] == ["named"]
 
 
@@ -126,8 +129,8 @@ async def test_redis_being_away_fails_no_verb(
 ) -> None:
 
     away = InferenceClient(dataclasses.replace(settings.INFERENCE, redis_url="redis://127.0.0.1:1/0"))
-    monkeypatch.setattr(dispatch, "inference_client", lambda: away)
-    assert (await in_thread(arrangement.rename)(alice, conversation, "still")).title == "still"
+    monkeypatch.setattr(request, "inference_client", lambda: away)
+    assert (await in_thread(organize.rename)(alice, conversation, "still")).title == "still"
 
 
 @pytest.mark.parametrize(("method", "status"), [("GET", 401), ("POST", 405)])
@@ -143,14 +146,14 @@ async def test_windows_are_capped_with_all_other_streams(hub: Hub, alice: User, 
         assert one.status == 200
         async with Window(alice) as two:
             assert two.status == 429
-    assert not streams._open
+    assert not limits._open
 
 
 async def test_signing_out_ends_it_and_silence_is_filled(
     hub: Hub, alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumers, "PING_SECONDS", 0.05)
-    monkeypatch.setattr(consumers, "RECHECK_SECONDS", 0.05)
+    monkeypatch.setattr(sse, "PING_SECONDS", 0.05)
+    monkeypatch.setattr(sse, "RECHECK_SECONDS", 0.05)
     browser = Client()
     await in_thread(browser.force_login)(alice)
     async with Window(alice, session=browser.session) as window:
@@ -179,8 +182,8 @@ async def test_no_window_holds_a_database_connection(hub: Hub, alice: User) -> N
 async def test_end_without_a_log_is_told(hub: Hub, alice: User, conversation: Conversation, worker: StepWorker) -> None:
     async with Window(alice) as window:
         await subscribed(hub, window)
-        await in_thread(actions.send_message)(alice, conversation, "Why?")
-        assert await in_thread(recording.end_without_log)(
+        await in_thread(send.send_message)(alice, conversation, "Why?")
+        assert await in_thread(record.end_without_log)(
             (await in_thread(lambda: conversation.messages.get(role="assistant").generation)()).pk, FinishReason.ERROR
         )
         assert [change for change, _ in await window.hints(2)] == ["began", "ended"]

@@ -14,10 +14,13 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from chatsite.accounts.models import User, new_id
-from chatsite.chat import actions, answering, choosing, dispatch, recording, tasks
+from chatsite.chat import tasks
+from chatsite.chat.actions import answer, send
 from chatsite.chat.errors import ModelUnknown
+from chatsite.chat.generation import model_choice, record
+from chatsite.chat.generation import request as generation_request
+from chatsite.chat.generation.reassign import GoneModels
 from chatsite.chat.models import Generation
-from chatsite.chat.moving import GoneModels
 from inference.coordination import redis_keys
 from inference.coordination.registry import Registry
 from inference.coordination.swap_orders import Orders
@@ -54,51 +57,51 @@ def test_conversation_keeps_its_model_while_somebody_has_it(serve: Serve) -> Non
     serve("b", "two", state="loading")
     serve("c", "three", state="draining")
     for name in ("one", "two", "three"):
-        assert choosing.choose(name) == choosing.Choice(name)
+        assert model_choice.choose(name) == model_choice.Choice(name)
 
 
 def test_message_to_a_model_that_is_gone_or_leaving_goes_to_one_that_stays(serve: Serve, site: Any) -> None:
     serve("a", "one", next_model="two")
-    assert choosing.choose("one").model == "two", "nobody else is there: wait for what comes"
+    assert model_choice.choose("one").model == "two", "nobody else is there: wait for what comes"
     serve("b", "three", state="loading")
     serve("c", "zed")
-    chosen = choosing.choose("one")
+    chosen = model_choice.choose("one")
     assert (chosen.model, chosen.instead_of) == ("zed", "one")
     assert chosen.sentence == "one is not served now; Zed answers."
-    assert choosing.choose("gone").model == "zed"
+    assert model_choice.choose("gone").model == "zed"
     serve("d", "one")
-    assert choosing.choose("one") == choosing.Choice("one"), "another worker keeps to it"
+    assert model_choice.choose("one") == model_choice.Choice("one"), "another worker keeps to it"
     site(default_model="zed")
     serve("e", "alpha")
-    assert choosing.choose("gone").model == "zed", "the site's own before others"
+    assert model_choice.choose("gone").model == "zed", "the site's own before others"
 
 
 def test_site_without_a_default_begins_with_what_is_there(serve: Serve, site: Any, alice: User) -> None:
     site(default_model="")
     with pytest.raises(ModelUnknown):
-        choosing.choose("")
+        model_choice.choose("")
     serve("a", "old", next_model="new")
-    assert choosing.choose("") == choosing.Choice("new")
+    assert model_choice.choose("") == model_choice.Choice("new")
     serve("a", "new", state="loading")
-    assert choosing.choose("").model == "new"
+    assert model_choice.choose("").model == "new"
     serve("b", "beta")
-    assert choosing.choose("") == choosing.Choice("beta", "Beta")
+    assert model_choice.choose("") == model_choice.Choice("beta", "Beta")
 
 
 def test_name_may_be_chosen_while_it_is_coming_or_was_there_lately(serve: Serve, alice: User) -> None:
     serve("a", "one", next_model="two")
     for name in ("one", "two"):
-        assert actions.start_conversation(alice, model=name).model == name
+        assert send.start_conversation(alice, model=name).model == name
     with pytest.raises(ModelUnknown):
-        actions.start_conversation(alice, model="three")
+        send.start_conversation(alice, model="three")
     Generation.objects.create(user=alice, model="three")
-    assert actions.start_conversation(alice, model="three").model == "three"
+    assert send.start_conversation(alice, model="three").model == "three"
 
 
 def test_page_says_in_one_sentence_that_another_model_answers(serve: Serve, alice: User, client: Client) -> None:
     client.force_login(alice)
     serve("a", "one")
-    conversation = actions.start_conversation(alice, model="one")
+    conversation = send.start_conversation(alice, model="one")
     sentence = "one is not served now; Two answers."
     assert sentence not in client.get(f"/chat/{conversation.pk}/").content.decode()
     serve("a", "two")
@@ -108,7 +111,7 @@ def test_page_says_in_one_sentence_that_another_model_answers(serve: Serve, alic
     )
     assert sentence in sent.content.decode()
     generation = Generation.objects.get()
-    assert (generation.model, dispatch.frozen_request_of(generation).model) == ("two", "two")
+    assert (generation.model, generation_request.frozen_request_of(generation).model) == ("two", "two")
     conversation.refresh_from_db()
     assert conversation.model == "one", "it goes back once its own is served again"
 
@@ -117,7 +120,7 @@ def test_answer_that_waits_for_a_model_that_is_gone_is_moved(
     serve: Serve, alice: User, worker: StepWorker, redis: redis_py.Redis, gone_at_once: None
 ) -> None:
     serve("a", "one")
-    sent = actions.send_message(alice, actions.start_conversation(alice, model="one"), "hi")
+    sent = send.send_message(alice, send.start_conversation(alice, model="one"), "hi")
     tasks.sweep()
     Registry(redis).withdraw("a")
     _sweep(sent.generation)
@@ -129,7 +132,7 @@ def test_answer_that_waits_for_a_model_that_is_gone_is_moved(
     assert attempt.claim.request.messages[-1].content == "hi"
     attempt.write("hello")
     attempt.finish()
-    recording.record(sent.generation.pk)
+    record.record(sent.generation.pk)
     sent.answer.refresh_from_db()
     assert sent.answer.content == "hello"
 
@@ -138,7 +141,7 @@ def test_answer_is_not_moved_while_its_model_may_come_back(
     serve: Serve, alice: User, redis: redis_py.Redis, monkeypatch: pytest.MonkeyPatch, gone_at_once: None
 ) -> None:
     serve("a", "one")
-    sent = actions.send_message(alice, actions.start_conversation(alice, model="one"), "hi")
+    sent = send.send_message(alice, send.start_conversation(alice, model="one"), "hi")
     serve("b", "two")
     for facts in ({"state": "loading"}, {"state": "draining"}, {"next_model": "two"}):
         serve("a", "one", **facts)
@@ -155,8 +158,8 @@ def test_answer_whose_move_was_cut_short_is_entered_again(
 ) -> None:
     """The process died after Redis had forgotten it."""
     serve("a", "one")
-    sent = actions.send_message(alice, actions.start_conversation(alice, model="one"), "hi")
-    dispatch.forget(sent.generation.pk)
+    sent = send.send_message(alice, send.start_conversation(alice, model="one"), "hi")
+    generation_request.forget(sent.generation.pk)
     Registry(worker.redis).withdraw("a")
     worker.announce()
     _sweep(sent.generation)
@@ -170,13 +173,13 @@ def test_request_of_the_api_that_waits_for_a_model_that_is_gone_fails_and_says_s
 ) -> None:
     """Its caller named the model; no other may answer."""
     worker.announce()
-    request = dispatch.request_for(
-        new_id(), actions.start_conversation(alice), (), model="gone", sampling=answering.MODEL_SAMPLING
+    request = generation_request.request_for(
+        new_id(), send.start_conversation(alice), (), model="gone", sampling=answer.MODEL_SAMPLING
     )
     row = Generation.objects.create(
         pk=request.id, user=alice, source="api", model="gone", request=encode(request).decode()
     )
-    dispatch.submit(request)
+    generation_request.submit(request)
     _sweep(row)
     _sweep(row)
     assert (row.status, row.error_code, row.is_retryable) == ("failed", "model_not_served", True)
@@ -188,9 +191,9 @@ def test_api_takes_nothing_for_a_model_that_is_leaving(serve: Serve) -> None:
 
     serve("a", "one", next_model="two")
     with pytest.raises(errors.Unavailable):
-        completion._expect_served("one", dispatch.inference_client().workers(), "")
+        completion._expect_served("one", generation_request.inference_client().workers(), "")
     serve("b", "one")
-    completion._expect_served("one", dispatch.inference_client().workers(), "")
+    completion._expect_served("one", generation_request.inference_client().workers(), "")
 
 
 def _sweep(generation: Generation) -> None:

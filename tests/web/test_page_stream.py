@@ -7,10 +7,12 @@ import re
 import pytest
 
 from chatsite.accounts.models import User
-from chatsite.chat import answering, fragments, recording
-from chatsite.chat.markdown import blocks, scope_of
+from chatsite.chat.actions import answer
+from chatsite.chat.generation import record as generation_record
 from chatsite.chat.models import Message
-from chatsite.chat.viewing import in_thread
+from chatsite.chat.rendering import message as rendering_message
+from chatsite.chat.rendering.stream import blocks, scope_of
+from chatsite.chat.streams.follow import in_thread
 from tests.unit.reading_html import assert_safe
 from tests.unit.test_telling import Page
 from tests.web.chat_worker import Attempt, StepWorker
@@ -26,7 +28,7 @@ PIECES = [TEXT[begin : begin + 9] for begin in range(0, len(TEXT), 9)]
 
 
 async def record(attempt: Attempt) -> None:
-    await in_thread(recording.record, attempt.id)
+    await in_thread(generation_record.record, attempt.id)
 
 
 async def take(stream: Stream, page: Page, until_seq: int) -> str:
@@ -44,7 +46,7 @@ async def take(stream: Stream, page: Page, until_seq: int) -> str:
 
 
 async def test_page_that_is_cut_off_again_and_again_shows_the_same(
-    alice: User, sent: answering.Sent, worker: StepWorker
+    alice: User, sent: answer.Sent, worker: StepWorker
 ) -> None:
     attempt = worker.claim().start()
     page, cursor, grown = Page(), "", Page()
@@ -67,7 +69,7 @@ async def test_page_that_is_cut_off_again_and_again_shows_the_same(
 
 
 async def test_settled_article_leaves_out_what_the_page_shows(
-    alice: User, sent: answering.Sent, worker: StepWorker
+    alice: User, sent: answer.Sent, worker: StepWorker
 ) -> None:
     attempt = worker.claim().start()
     attempt.write(*PIECES)
@@ -84,7 +86,7 @@ async def test_settled_article_leaves_out_what_the_page_shows(
     assert "**bold**" in done["html"]  # the source, to be copied
 
 
-async def test_page_is_told_the_status_in_words(alice: User, sent: answering.Sent, worker: StepWorker) -> None:
+async def test_page_is_told_the_status_in_words(alice: User, sent: answer.Sent, worker: StepWorker) -> None:
     worker.announce()
     attempt = worker.claim().start()
     attempt.progress(512, 2048)
@@ -96,7 +98,7 @@ async def test_page_is_told_the_status_in_words(alice: User, sent: answering.Sen
 
 
 async def test_page_loaded_in_the_middle_shows_what_the_stream_shows(
-    alice: User, sent: answering.Sent, worker: StepWorker
+    alice: User, sent: answer.Sent, worker: StepWorker
 ) -> None:
     attempt = worker.claim().start()
     async with Stream(alice, sent.generation.pk, after="&as=page") as stream:
@@ -105,7 +107,7 @@ async def test_page_loaded_in_the_middle_shows_what_the_stream_shows(
             if number % 3:
                 continue
             message = await in_thread(lambda: Message.objects.select_related("generation").get(pk=sent.answer.pk))
-            loaded = await in_thread(fragments.shown, message)
+            loaded = await in_thread(rendering_message.shown, message)
             assert_safe(loaded.html + loaded.tail)
             page = Page()
             while (page.blocks, page.tail) != (loaded.html, loaded.tail):

@@ -13,7 +13,8 @@ import pytest
 from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions, recording
+from chatsite.chat.actions import send
+from chatsite.chat.generation import record
 from chatsite.chat.models import Conversation, Generation, Message
 from inference.messages.generation import ErrorFacts, FinishReason
 from tests.web.chat_worker import Attempt, StepWorker
@@ -45,14 +46,14 @@ def signed_in(user: User) -> Client:
 
 
 def ask(user: User, conversation: Conversation, text: str = "Why?") -> Generation:
-    return actions.send_message(user, conversation, text).generation
+    return send.send_message(user, conversation, text).generation
 
 
 def answer(worker: StepWorker, *pieces: str, **finish: Any) -> Attempt:
     attempt = worker.claim().start()
     attempt.write(*pieces)
     attempt.finish(**finish)
-    assert recording.record(attempt.id)
+    assert record.record(attempt.id)
     return attempt
 
 
@@ -155,7 +156,7 @@ def test_live_answer_is_shown_so_far_with_its_cursor(
 
 
 def test_waiting_answer_tells_its_place(owner: Client, alice: User, conversation: Conversation) -> None:
-    ask(alice, actions.start_conversation(alice))
+    ask(alice, send.start_conversation(alice))
     ask(alice, conversation)
     page = owner.get(f"/chat/{conversation.pk}/").content.decode()
     assert re.search(r'data-phase="waiting".*?Place \d of 2', page, re.DOTALL)

@@ -10,9 +10,9 @@ import pytest
 from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat import presets
+from chatsite.chat.actions import presets
+from chatsite.chat.actions.presets import MAX_SHOWN
 from chatsite.chat.models import Conversation, Generation
-from chatsite.chat.presets import MAX_SHOWN
 from chatsite.personas import library
 from chatsite.personas.library import PersonaRefused
 from chatsite.personas.models import Persona

@@ -11,7 +11,8 @@ from django.http import Http404
 from django.utils import timezone
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions, answering, errors, queueing, tasks
+from chatsite.chat import errors, tasks
+from chatsite.chat.actions import answer, queue, send
 from chatsite.chat.models import Conversation, Generation, Message, QueuedMessage
 from inference.messages.generation import FinishReason
 from tests.web.api_worker import kit
@@ -23,7 +24,7 @@ from tests.web.test_pages import HX, signed_in
 @pytest.fixture
 def running(alice: User, conversation: Conversation, worker: StepWorker) -> Attempt:
     """An answer that is being written, to "one"."""
-    actions.send_message(alice, conversation, "one")
+    send.send_message(alice, conversation, "one")
     return worker.claim().start()
 
 
@@ -43,7 +44,7 @@ def waiting(conversation: Conversation) -> list[str]:
 
 
 def say(user: User, conversation: Conversation, *texts: str) -> list[Any]:
-    return [queueing.say(user, conversation, text, idempotency_key=uuid.uuid4()) for text in texts]
+    return [queue.say(user, conversation, text, idempotency_key=uuid.uuid4()) for text in texts]
 
 
 def test_waiting_messages_are_sent_one_by_one_as_answers_are_done(
@@ -64,7 +65,7 @@ def test_waiting_messages_are_sent_one_by_one_as_answers_are_done(
 
 def test_message_is_sent_at_once_where_nothing_is_being_written(alice: User, conversation: Conversation) -> None:
     (sent,) = say(alice, conversation, "one")
-    assert isinstance(sent, answering.Sent)
+    assert isinstance(sent, answer.Sent)
 
 
 @pytest.mark.parametrize(
@@ -78,8 +79,8 @@ def test_queue_waits_for_a_person_after_a_stopped_or_failed_answer(
     tasks.sweep()
     assert waiting(conversation) == ["two", "three"]
     conversation.refresh_from_db()
-    assert why in queueing.queue_of(conversation).why
-    queueing.send_now(alice, conversation, two.pk)
+    assert why in queue.queue_of(conversation).why
+    queue.send_now(alice, conversation, two.pk)
     assert questions(conversation) == ["one", "two"]
     end(worker.claim().start())
     assert questions(conversation) == ["one", "two", "three"]
@@ -91,7 +92,7 @@ def test_message_typed_while_the_queue_waits_for_a_person_goes_at_once(
     say(alice, conversation, "two")
     end(running, FinishReason.CANCELLED)
     (sent,) = say(alice, conversation, "instead")
-    assert isinstance(sent, answering.Sent)
+    assert isinstance(sent, answer.Sent)
     end(worker.claim().start())
     assert questions(conversation) == ["one", "instead", "two"]
 
@@ -100,7 +101,7 @@ def test_send_now_stops_the_answer_and_goes_before_the_others(
     alice: User, conversation: Conversation, running: Attempt
 ) -> None:
     _two, three = say(alice, conversation, "two", "three")
-    queueing.send_now(alice, conversation, three.pk)
+    queue.send_now(alice, conversation, three.pk)
     assert Generation.objects.get(pk=running.id).stop_requested
     assert questions(conversation) == ["one"]
     end(running, FinishReason.CANCELLED)
@@ -110,9 +111,9 @@ def test_send_now_stops_the_answer_and_goes_before_the_others(
 def test_lost_task_is_made_up_for_by_the_sweeper(alice: User, conversation: Conversation, running: Attempt) -> None:
     say(alice, conversation, "two")
     running.finish()
-    assert queueing.due() == []
+    assert queue.due() == []
     Generation.objects.update(status="done", ended_at=timezone.now())
-    assert queueing.due() == [conversation.pk]
+    assert queue.due() == [conversation.pk]
     tasks.sweep()
     assert questions(conversation) == ["one", "two"]
 
@@ -120,7 +121,7 @@ def test_lost_task_is_made_up_for_by_the_sweeper(alice: User, conversation: Conv
 def test_advance_at_once_from_everywhere_sends_once(alice: User, conversation: Conversation, running: Attempt) -> None:
     say(alice, conversation, "two", "three")
     Generation.objects.update(status="done", ended_at=timezone.now())
-    assert together(*[lambda: queueing.advance(conversation.pk)] * 4) == [None] * 4
+    assert together(*[lambda: queue.advance(conversation.pk)] * 4) == [None] * 4
     assert (questions(conversation), waiting(conversation)) == (["one", "two"], ["three"])
 
 
@@ -128,13 +129,13 @@ def test_press_of_send_is_a_message_or_an_entry_and_never_both(
     alice: User, conversation: Conversation, running: Attempt
 ) -> None:
     key = uuid.uuid4()
-    made = together(*[lambda: queueing.say(alice, conversation, "two", idempotency_key=key)] * 5)
+    made = together(*[lambda: queue.say(alice, conversation, "two", idempotency_key=key)] * 5)
     assert {entry.pk for entry in made} == {QueuedMessage.objects.get().pk}
     with pytest.raises(errors.AnswerRunning):
-        actions.send_message(alice, conversation, "two", idempotency_key=key)
+        send.send_message(alice, conversation, "two", idempotency_key=key)
     end(running)
-    again = queueing.say(alice, conversation, "two", idempotency_key=key)
-    assert isinstance(again, answering.Sent)
+    again = queue.say(alice, conversation, "two", idempotency_key=key)
+    assert isinstance(again, answer.Sent)
     assert again.is_repeat
     assert (questions(conversation), waiting(conversation)) == (["one", "two"], [])
 
@@ -143,22 +144,22 @@ def test_key_of_an_entry_makes_no_message_besides(alice: User, conversation: Con
     (two,) = say(alice, conversation, "two")
     end(running, FinishReason.CANCELLED)
     with pytest.raises(errors.QueueMoved):
-        actions.send_message(alice, conversation, "two", idempotency_key=two.idempotency_key)
-    assert queueing.say(alice, conversation, "two", idempotency_key=two.idempotency_key) == two
+        send.send_message(alice, conversation, "two", idempotency_key=two.idempotency_key)
+    assert queue.say(alice, conversation, "two", idempotency_key=two.idempotency_key) == two
 
 
 def test_entry_can_be_changed_and_removed_until_it_is_sent(
     alice: User, conversation: Conversation, running: Attempt
 ) -> None:
     two, three = say(alice, conversation, "two", "three")
-    queueing.edit(alice, conversation, two.pk, "2")
-    queueing.remove(alice, conversation, three.pk)
+    queue.edit(alice, conversation, two.pk, "2")
+    queue.remove(alice, conversation, three.pk)
     end(running)
     assert (questions(conversation), waiting(conversation)) == (["one", "2"], [])
     for late in (
-        lambda: queueing.edit(alice, conversation, two.pk, "2.0"),
-        lambda: queueing.remove(alice, conversation, two.pk),
-        lambda: queueing.send_now(alice, conversation, two.pk),
+        lambda: queue.edit(alice, conversation, two.pk, "2.0"),
+        lambda: queue.remove(alice, conversation, two.pk),
+        lambda: queue.send_now(alice, conversation, two.pk),
     ):
         with pytest.raises(errors.QueueMoved):
             late()
@@ -172,15 +173,15 @@ def test_full_queue_and_long_or_empty_text_are_refused_before_they_wait(
     with pytest.raises(errors.PromptTooLong) as refused:
         say(alice, conversation, "x" * 1000)
     assert refused.value.facts["prompt_tokens"] > 1000 > refused.value.facts["limit_tokens"]  # type: ignore[operator]
-    say(alice, conversation, *[str(number) for number in range(queueing.MAX_QUEUED)])
+    say(alice, conversation, *[str(number) for number in range(queue.MAX_QUEUED)])
     with pytest.raises(errors.QueueFull):
         say(alice, conversation, "more")
     with pytest.raises(errors.EmptyMessage):
         say(alice, conversation, " \n")
     site(max_message_chars=3)
     with pytest.raises(errors.MessageTooLong):
-        queueing.edit(alice, conversation, conversation.queued.first().pk, "long")  # type: ignore[union-attr]
-    assert len(waiting(conversation)) == queueing.MAX_QUEUED
+        queue.edit(alice, conversation, conversation.queued.first().pk, "long")  # type: ignore[union-attr]
+    assert len(waiting(conversation)) == queue.MAX_QUEUED
 
 
 def test_refused_message_waits_with_the_reason_and_passing_ones_are_tried_again(
@@ -188,15 +189,15 @@ def test_refused_message_waits_with_the_reason_and_passing_ones_are_tried_again(
 ) -> None:
     site(max_active_per_user=1)
     say(alice, conversation, "two")
-    other = actions.start_conversation(alice)
+    other = send.start_conversation(alice)
     Generation.objects.update(status="done", ended_at=timezone.now())
-    actions.send_message(alice, other, "elsewhere")
+    send.send_message(alice, other, "elsewhere")
     tasks.sweep()
     entry = conversation.queued.get()
     assert "1 is the most" in entry.refusal
     assert entry.try_again_at
-    assert queueing.queue_of(conversation).why == entry.refusal
-    assert queueing.due() == []
+    assert queue.queue_of(conversation).why == entry.refusal
+    assert queue.due() == []
     Generation.objects.filter(status="active").update(status="done", ended_at=timezone.now())
     QueuedMessage.objects.update(try_again_at=timezone.now())
     tasks.sweep()
@@ -209,10 +210,10 @@ def test_message_refused_for_good_is_left_to_its_sender(
     (two,) = say(alice, conversation, "two")
     site(max_message_chars=2)
     end(running)
-    assert (waiting(conversation), queueing.due()) == (["two"], [])
+    assert (waiting(conversation), queue.due()) == (["two"], [])
     assert "at most 2 fit" in conversation.queued.get().refusal
     site(max_message_chars=10)
-    queueing.edit(alice, conversation, two.pk, "shorter")
+    queue.edit(alice, conversation, two.pk, "shorter")
     tasks.sweep()
     assert questions(conversation) == ["one", "shorter"]
 
@@ -220,10 +221,10 @@ def test_message_refused_for_good_is_left_to_its_sender(
 def test_strangers_find_no_queue(bob: User, alice: User, conversation: Conversation, running: Attempt) -> None:
     (two,) = say(alice, conversation, "secret")
     for attempt in (
-        lambda: queueing.say(bob, conversation, "mine"),
-        lambda: queueing.edit(bob, conversation, two.pk, "mine"),
-        lambda: queueing.remove(bob, conversation, two.pk),
-        lambda: queueing.send_now(bob, conversation, two.pk),
+        lambda: queue.say(bob, conversation, "mine"),
+        lambda: queue.edit(bob, conversation, two.pk, "mine"),
+        lambda: queue.remove(bob, conversation, two.pk),
+        lambda: queue.send_now(bob, conversation, two.pk),
     ):
         with pytest.raises(Http404):
             attempt()
@@ -282,8 +283,8 @@ def test_news_bring_what_came_after_the_last_message_shown(
 def test_deleted_conversation_takes_its_queue_along(alice: User, conversation: Conversation, running: Attempt) -> None:
     say(alice, conversation, "two")
     Conversation.objects.all().delete()
-    queueing.advance(conversation.pk)
-    queueing.advance_after(running.id)
+    queue.advance(conversation.pk)
+    queue.advance_after(running.id)
     assert not QueuedMessage.objects.exists()
 
 
@@ -292,4 +293,4 @@ def test_queue_of_a_closed_account_stands_still(alice: User, conversation: Conve
     User.objects.update(is_active=False)
     end(running)
     tasks.sweep()
-    assert (waiting(conversation), queueing.due()) == (["two"], [])
+    assert (waiting(conversation), queue.due()) == (["two"], [])

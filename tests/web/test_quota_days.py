@@ -12,7 +12,8 @@ import pytest
 from django.utils import timezone
 
 from chatsite.accounts.models import User
-from chatsite.chat import errors, recording
+from chatsite.chat import errors
+from chatsite.chat.generation import record
 from chatsite.usage import calendar, words
 from chatsite.usage.calendar import Scope
 from inference.messages.generation import FinishReason
@@ -81,7 +82,7 @@ def test_a_new_day_brings_new_tokens_and_a_new_month_those_of_the_month(
     at(2026, 3, 29, 0, 0)
     generation = send(person)
     assert generation.reserved_tokens == 500
-    recording.end_without_log(generation.pk, FinishReason.CANCELLED)
+    record.end_without_log(generation.pk, FinishReason.CANCELLED)
     spend(person, 500, at=at(2026, 3, 29, 12, 0))
     with pytest.raises(errors.QuotaExceeded) as refused:
         send(person)

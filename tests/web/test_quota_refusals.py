@@ -21,7 +21,9 @@ from django.utils import timezone, translation
 from chatsite.accounts.models import ApiKey, User
 from chatsite.api import completion
 from chatsite.api import errors as api_errors
-from chatsite.chat import actions, errors, queueing, tasks
+from chatsite.chat import errors, tasks
+from chatsite.chat.actions import queue
+from chatsite.chat.actions import send as actions_send
 from chatsite.chat.models import Generation, Message, QueuedMessage
 from chatsite.ops import metrics
 from chatsite.rules.models import GroupRules
@@ -82,7 +84,7 @@ def test_the_page_says_it_and_keeps_what_was_typed(
     at(2026, 11, 28, 18, 48)
     limit(person, tokens_per_day=100)
     spend(person, 100)
-    conversation = actions.start_conversation(person)
+    conversation = actions_send.start_conversation(person)
     for path in (f"/chat/{conversation.pk}/send/", "/chat/", "/chat/temporary/"):
         response = signed_in(person).post(path, {"text": "my long thought"}, headers=headers)
         page = response.content.decode()
@@ -99,7 +101,7 @@ def test_the_page_says_it_and_keeps_what_was_typed(
 
 def test_less_than_a_tenth_left_is_said_at_the_message_box(person: User, worker: StepWorker) -> None:
     limit(person, tokens_per_day=1_000)
-    conversation = actions.start_conversation(person)
+    conversation = actions_send.start_conversation(person)
     client = signed_in(person)
     spend(person, 900)
     assert "only" not in client.get(f"/chat/{conversation.pk}/").content.decode()
@@ -141,10 +143,10 @@ def test_a_queued_message_waits_for_the_reset_and_is_sent_then(
 ) -> None:
     at(2026, 11, 28, 18, 0)
     limit(person, tokens_per_day=14)
-    conversation = actions.start_conversation(person, max_tokens=14)
-    actions.send_message(person, conversation, "one")
+    conversation = actions_send.start_conversation(person, max_tokens=14)
+    actions_send.send_message(person, conversation, "one")
     attempt = worker.claim().start()
-    queueing.say(person, conversation, "two", idempotency_key=uuid.uuid4())
+    queue.say(person, conversation, "two", idempotency_key=uuid.uuid4())
     attempt.finish()
     tasks.record(str(attempt.id))
     entry = QueuedMessage.objects.get()

@@ -15,7 +15,11 @@ from django.utils import timezone
 
 from chatsite.accounts.models import User
 from chatsite.api import completion
-from chatsite.chat import actions, dispatch, errors, quoting, recording, temporary
+from chatsite.chat import errors
+from chatsite.chat.actions import quote, temporary
+from chatsite.chat.actions import send as actions_send
+from chatsite.chat.generation import record
+from chatsite.chat.generation import request as generation_request
 from chatsite.chat.models import Generation, Message
 from chatsite.rules.effective import quotas_of, rules_of
 from chatsite.rules.models import GroupRules, SiteRules
@@ -72,7 +76,7 @@ def test_admission_costs_one_query_without_limits_three_with_ones_own_and_four_w
 def test_without_limits_everything_is_reserved_all_the_same(person: User, worker: StepWorker) -> None:
     worker.announce(kit=kit().to_bytes())
     generation = send(person)
-    request = dispatch.frozen_request_of(generation)
+    request = generation_request.frozen_request_of(generation)
     assert request.prompt_tokens > 0
     assert generation.reserved_tokens == request.prompt_tokens + 600
 
@@ -109,9 +113,9 @@ def test_an_answer_is_made_shorter_where_its_cap_is_the_sites_and_refused_where_
 def test_a_cap_of_the_conversation_or_of_the_program_is_asked_for(person: User, worker: StepWorker) -> None:
     worker.announce(kit=kit().to_bytes())
     limit(person, tokens_per_day=300)
-    capped = actions.start_conversation(person, max_tokens=500)
+    capped = actions_send.start_conversation(person, max_tokens=500)
     with pytest.raises(errors.QuotaExceeded):
-        actions.send_message(person, capped, "hi")
+        actions_send.send_message(person, capped, "hi")
     with pytest.raises(errors.QuotaExceeded):
         temporary.ask(person, [], "hi", max_tokens=500)
     with pytest.raises(errors.QuotaExceeded):
@@ -124,7 +128,7 @@ def test_a_cap_of_the_conversation_or_of_the_program_is_asked_for(person: User, 
 
 def test_the_prompt_counts_and_must_leave_room_for_an_answer(person: User, worker: StepWorker) -> None:
     worker.announce(kit=kit().to_bytes())
-    prompt = dispatch.frozen_request_of(send(person)).prompt_tokens
+    prompt = generation_request.frozen_request_of(send(person)).prompt_tokens
     Generation.objects.update(status="done", ended_at=timezone.now())
     limit(person, tokens_per_day=prompt + 63)
     with pytest.raises(errors.QuotaExceeded) as refused:
@@ -144,8 +148,8 @@ def test_a_site_with_short_answers_needs_no_more_room_than_they_take(person: Use
 def test_a_recited_document_costs_its_prompt_alone(person: User, worker: StepWorker) -> None:
     worker.announce(kit=kit().to_bytes())
     limit(person, tokens_per_day=100)
-    generation = quoting.quote(person, actions.start_conversation(person)).generation
-    assert generation.reserved_tokens == dispatch.frozen_request_of(generation).prompt_tokens < 100
+    generation = quote.quote(person, actions_send.start_conversation(person)).generation
+    assert generation.reserved_tokens == generation_request.frozen_request_of(generation).prompt_tokens < 100
 
 
 # -- at once
@@ -183,7 +187,7 @@ def test_sends_while_answers_end_never_see_them_as_free(person: User, worker: St
         send(person, max_tokens=14)
         attempt = worker.claim().start()
         attempt.finish()
-        _recorded, refused = together(partial(recording.record, attempt.id), partial(send, person, max_tokens=1))
+        _recorded, refused = together(partial(record.record, attempt.id), partial(send, person, max_tokens=1))
         assert isinstance(refused, errors.QuotaExceeded), refused
         limit(person, tokens_per_day=quotas.standing(person).day.used + 14)
 
@@ -193,10 +197,10 @@ def test_a_failed_answer_gives_back_what_it_did_not_cost(person: User) -> None:
     first = send(person, max_tokens=600)
     with pytest.raises(errors.QuotaExceeded):
         send(person, max_tokens=600)
-    recording.end_without_log(first.pk, FinishReason.ERROR)
+    record.end_without_log(first.pk, FinishReason.ERROR)
     second = send(person, max_tokens=600)
-    actions.stop(person, second)
-    recording.record(second.pk)
+    actions_send.stop(person, second)
+    record.record(second.pk)
     send(person, max_tokens=600)
     assert quotas.standing(person).day.reserved == 600
 

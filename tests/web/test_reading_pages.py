@@ -8,9 +8,10 @@ import pytest
 from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions, recording
-from chatsite.chat.markdown import blocks
+from chatsite.chat.actions import send
+from chatsite.chat.generation import record
 from chatsite.chat.models import Conversation
+from chatsite.chat.rendering.stream import blocks
 from chatsite.sharing import actions as sharing
 from tests.web import reviewing
 from tests.web.chat_worker import StepWorker
@@ -104,13 +105,13 @@ def test_titles_and_typed_text_find_their_own_direction(alice: User, sam: User, 
 def test_a_message_being_written_has_its_heading_too(
     owner: Client, alice: User, conversation: Conversation, worker: StepWorker
 ) -> None:
-    actions.send_message(alice, conversation, "Why?")
+    send.send_message(alice, conversation, "Why?")
     page = owner.get(f"/chat/{conversation.pk}/").content.decode()
     assert len(said(page)) == 2
     attempt = worker.claim().start()
     attempt.write("# Because")
     attempt.finish()
-    recording.record(attempt.id)
+    record.record(attempt.id)
     page = owner.get(f"/chat/{conversation.pk}/").content.decode()
     found = Headings(page).found
     assert found[found.index(("h3", "Because")) - 1][1].endswith(" said")

@@ -13,7 +13,8 @@ import pytest
 from django.db import IntegrityError, transaction
 
 from chatsite.accounts.models import User
-from chatsite.chat import errors, feedback
+from chatsite.chat import errors
+from chatsite.chat.actions import feedback
 from chatsite.chat.models import Conversation, Feedback, Message
 from chatsite.review import reports
 from chatsite.review.models import NOTE_CHARS, ReportOutcome

@@ -7,7 +7,9 @@ from django.http import Http404
 from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions, errors, quoting, recording, retrying
+from chatsite.chat import errors
+from chatsite.chat.actions import quote, retry, send
+from chatsite.chat.generation import record
 from chatsite.chat.models import Conversation, Message
 from inference.messages.generation import ErrorFacts, FinishReason, GenerationRequest, Opening
 from tests.web.chat_worker import StepWorker
@@ -26,14 +28,14 @@ UNFINISHED = [
 def answered(
     worker: StepWorker, user: User, conversation: Conversation, reason: FinishReason, cut: str = "", text: str = "Once"
 ) -> Message:
-    sent = actions.send_message(user, conversation, "a story")
+    sent = send.send_message(user, conversation, "a story")
     attempt = worker.claim().start()
     attempt.think("hm")
     if text:
         attempt.write(text)
     error = ErrorFacts(code="x", message="It broke.", retryable=True) if reason is FinishReason.ERROR else None
     attempt.finish(reason, error=error, cut=cut)
-    recording.record(attempt.id)
+    record.record(attempt.id)
     return Message.objects.get(pk=sent.answer.pk)
 
 
@@ -48,9 +50,9 @@ def test_only_an_unfinished_answer_goes_on(
     answer = answered(worker, alice, conversation, reason, cut)
     if not goes_on:
         with pytest.raises(errors.NothingToResume):
-            retrying.resume(alice, answer)
+            retry.resume(alice, answer)
         return
-    sent = retrying.resume(alice, answer)
+    sent = retry.resume(alice, answer)
     assert sent.answer.parent_id == answer.parent_id
     assert sent.answer.pk != answer.pk, "the version before stays"
     request = asked_of(worker)
@@ -62,7 +64,7 @@ def test_only_an_unfinished_answer_goes_on(
 
 def test_a_broken_off_thought_can_go_on(alice: User, conversation: Conversation, worker: StepWorker) -> None:
     answer = answered(worker, alice, conversation, FinishReason.CANCELLED, text="")
-    retrying.resume(alice, answer)
+    retry.resume(alice, answer)
     assert asked_of(worker).opening == Opening(reasoning="hm")
 
 
@@ -71,24 +73,24 @@ def test_nobody_goes_on_with_anothers_answer(
 ) -> None:
     answer = answered(worker, alice, conversation, FinishReason.CANCELLED)
     with pytest.raises(Http404):
-        retrying.resume(bob, answer)
+        retry.resume(bob, answer)
     with pytest.raises(errors.NotAnAnswer):
-        retrying.resume(alice, answer.parent or answer)
+        retry.resume(alice, answer.parent or answer)
 
 
 def test_a_question_or_a_running_answer_is_refused(alice: User, conversation: Conversation, worker: StepWorker) -> None:
-    sent = actions.send_message(alice, conversation, "hello")
+    sent = send.send_message(alice, conversation, "hello")
     with pytest.raises(errors.AnswerRunning):
-        retrying.resume(alice, sent.answer)
+        retry.resume(alice, sent.answer)
 
 
 def test_quote_recites_the_fixed_document(alice: User, conversation: Conversation, worker: StepWorker) -> None:
-    quoting.quote(alice, conversation)
+    quote.quote(alice, conversation)
     opening = asked_of(worker).opening
     assert opening is not None
     assert opening.is_whole
-    assert opening.content == quoting.document()
-    assert opening.tokens_per_second == quoting.TOKENS_PER_SECOND
+    assert opening.content == quote.document()
+    assert opening.tokens_per_second == quote.TOKENS_PER_SECOND
 
 
 def test_quote_by_form_begins_a_conversation_or_goes_on_in_one(

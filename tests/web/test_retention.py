@@ -23,7 +23,8 @@ from chatsite import advisory_lock
 from chatsite.accounts.models import ApiKey, User
 from chatsite.audit.models import AuditEntry
 from chatsite.celery import app
-from chatsite.chat import actions, arrangement, recording
+from chatsite.chat.actions import organize, send
+from chatsite.chat.generation import record
 from chatsite.chat.models import Conversation, Generation, Message, Tag
 from chatsite.privacy import retention, tasks
 from chatsite.privacy.retention import Gone
@@ -107,13 +108,13 @@ def test_conversation_goes_by_the_shortest_of_the_groups_else_by_the_site(
 def test_pinned_archived_and_shared_ones_go_too_with_all_that_hangs_on_them(
     alice: User, site: Callable[..., None], worker: StepWorker, redis: redis_py.Redis
 ) -> None:
-    begun = actions.start_conversation(alice)
-    actions.send_message(alice, begun, "question")
+    begun = send.start_conversation(alice)
+    send.send_message(alice, begun, "question")
     attempt = worker.claim().start()
     attempt.write("answer")
     attempt.finish()
-    recording.record(attempt.id)
-    arrangement.tag(alice, begun, "of old")
+    record.record(attempt.id)
+    organize.tag(alice, begun, "of old")
     link = sharing.share(alice, begun.pk, scope="anyone")
     talk(alice, 10, pinned_at=timezone.now())
     talk(alice, 10, archived_at=timezone.now())
@@ -130,7 +131,7 @@ def test_pinned_archived_and_shared_ones_go_too_with_all_that_hangs_on_them(
 def test_conversation_that_is_being_answered_stays_until_it_has_ended(
     alice: User, conversation: Conversation, worker: StepWorker
 ) -> None:
-    actions.send_message(alice, conversation, "question")
+    send.send_message(alice, conversation, "question")
     named = talk(alice, 10)
     title = Generation.objects.create(user=alice, source="title", model="m", conversation=named)
     Conversation.objects.update(updated_at=days_ago(10))
@@ -138,7 +139,7 @@ def test_conversation_that_is_being_answered_stays_until_it_has_ended(
     assert retention.retain() == Gone()
     attempt = worker.claim().start()
     attempt.finish()
-    recording.record(attempt.id)
+    record.record(attempt.id)
     Generation.objects.filter(pk=title.pk).update(status="done", ended_at=timezone.now())
     assert retention.retain() == Gone(conversations=2)
 

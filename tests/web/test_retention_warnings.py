@@ -9,7 +9,7 @@ import pytest
 import redis as redis_py
 
 from chatsite.accounts.models import User
-from chatsite.chat import keeping
+from chatsite.chat.queries import retention
 from tests.web.test_pages import HX, signed_in
 from tests.web.test_retention import site_says, talk
 
@@ -30,7 +30,7 @@ def test_owner_is_warned_in_the_menu_and_on_the_page(
 ) -> None:
     site_says(retention_days=30)
     old = talk(alice, age)
-    assert keeping.warning(alice, old) == words
+    assert retention.warning(alice, old) == words
     client = signed_in(alice)
     for path in (f"/chat/{old.pk}/", f"/chat/{old.pk}/menu/"):
         for headers in ({}, HX):

@@ -10,7 +10,9 @@ import pytest
 from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat import answering, branches, dispatch, retrying
+from chatsite.chat.actions import answer as actions_answer
+from chatsite.chat.actions import retry, tree
+from chatsite.chat.generation import request
 from chatsite.chat.models import Conversation, Generation
 from inference.messages.generation import FinishReason
 from tests.web.chat_worker import MODEL, StepWorker
@@ -27,7 +29,7 @@ HX = {"HX-Request": "true"}
         ({"model": "other"}, "other", None, "why"),
         ({"thinking": "off"}, MODEL, False, "why"),
         ({"thinking": "on"}, MODEL, True, "why"),
-        ({"style": "shorter"}, MODEL, None, f"why\n\n{retrying.STYLES['shorter']}"),
+        ({"style": "shorter"}, MODEL, None, f"why\n\n{retry.STYLES['shorter']}"),
     ],
 )
 def test_an_answer_is_written_again_in_another_way_for_once(
@@ -37,7 +39,7 @@ def test_an_answer_is_written_again_in_another_way_for_once(
     question: str,
     owner: Client,
     conversation: Conversation,
-    asked: Callable[..., answering.Sent],
+    asked: Callable[..., actions_answer.Sent],
     worker: StepWorker,
 ) -> None:
     sent = asked("why")
@@ -46,14 +48,14 @@ def test_an_answer_is_written_again_in_another_way_for_once(
     assert done.status_code == 200
     generation = Generation.objects.get(status="active")
     assert generation.model == model
-    frozen = dispatch.frozen_request_of(generation)
+    frozen = request.frozen_request_of(generation)
     assert (frozen.thinking, frozen.messages[-1].content) == (thinking, question)
     conversation.refresh_from_db()
     assert (conversation.model, conversation.thinking) == ("", None)
     assert path_of(conversation) == ["why", ""]
 
 
-def test_unknown_ways_are_refused(owner: Client, asked: Callable[..., answering.Sent]) -> None:
+def test_unknown_ways_are_refused(owner: Client, asked: Callable[..., actions_answer.Sent]) -> None:
     sent = asked("why")
     for form in ({"model": "nobody's"}, {"style": "longer"}):
         refused = owner.post(f"/chat/messages/{sent.answer.pk}/again/", form, headers=HX)
@@ -62,7 +64,7 @@ def test_unknown_ways_are_refused(owner: Client, asked: Callable[..., answering.
 
 
 def test_the_ways_are_offered_with_what_is_served(
-    owner: Client, asked: Callable[..., answering.Sent], worker: StepWorker
+    owner: Client, asked: Callable[..., actions_answer.Sent], worker: StepWorker
 ) -> None:
     sent = asked("why")
     Generation.objects.filter(message=sent.answer).update(model="older")
@@ -76,10 +78,14 @@ def test_the_ways_are_offered_with_what_is_served(
 
 
 def test_a_question_whose_answer_was_deleted_is_answered_anew(
-    owner: Client, alice: User, conversation: Conversation, asked: Callable[..., answering.Sent], worker: StepWorker
+    owner: Client,
+    alice: User,
+    conversation: Conversation,
+    asked: Callable[..., actions_answer.Sent],
+    worker: StepWorker,
 ) -> None:
     sent = asked("why")
-    branches.remove(alice, sent.answer)
+    tree.remove(alice, sent.answer)
     assert b"Answer this" in owner.get(f"/chat/{conversation.pk}/").content
     owner.post(f"/chat/messages/{sent.message.pk}/retry/")
     answer(worker, "because")
@@ -87,7 +93,7 @@ def test_a_question_whose_answer_was_deleted_is_answered_anew(
 
 
 def test_a_stopped_answer_offers_to_go_on(
-    owner: Client, conversation: Conversation, asked: Callable[..., answering.Sent]
+    owner: Client, conversation: Conversation, asked: Callable[..., actions_answer.Sent]
 ) -> None:
     sent = asked("why", "Because of", reason=FinishReason.CANCELLED)
     page = owner.get(f"/chat/{conversation.pk}/").content.decode()

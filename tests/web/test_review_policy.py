@@ -13,7 +13,7 @@ import pytest
 from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat import feedback
+from chatsite.chat.actions import feedback
 from chatsite.chat.models import Conversation, Feedback
 from chatsite.review.models import AccessEvent
 from tests.web.reviewing import REASON, SECRET, partly_reported, people, set_policy, signed_in, turn

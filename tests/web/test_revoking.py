@@ -29,9 +29,12 @@ from django.utils import timezone
 from chatsite.accounts.models import ApiKey, User
 from chatsite.api import consumers as api_consumers
 from chatsite.asgi import application
-from chatsite.chat import access, actions, consumers, dispatch, revoking, sockets
-from chatsite.chat.hub import Hub
+from chatsite.chat.actions import send as actions_send
+from chatsite.chat.generation import request as generation_request
 from chatsite.chat.models import Generation
+from chatsite.chat.queries import access
+from chatsite.chat.streams import revocation, sse, websocket
+from chatsite.chat.streams.hub import Hub
 from chatsite.privacy import erasure
 from chatsite.rules.models import SiteRules
 from tests.web.api_client import body
@@ -54,7 +57,7 @@ deeds: dict[str, Deed] = {}
 
 @pytest.fixture(autouse=True)
 def asks_never(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (consumers, sockets, api_consumers):
+    for module in (sse, websocket, api_consumers):
         monkeypatch.setattr(module, "RECHECK_SECONDS", NEVER)
 
 
@@ -158,7 +161,7 @@ def of_browser(client: Client, generation_id: object, cursor: str = "") -> Strea
 async def goes_on(window: Window, user: User) -> None:
     """It still hears what happens to that person's list."""
     seen = len([event for event in window.events if event.event == "row"])
-    await in_thread(dispatch.tell_windows)(user.pk, user.pk, "named")
+    await in_thread(generation_request.tell_windows)(user.pk, user.pk, "named")
     await window.until("row", seen + 1)
 
 
@@ -168,8 +171,8 @@ async def test_what_ends_a_session_closes_its_streams_and_nobody_elses(
 ) -> None:
     await in_thread(User.objects.create_superuser)("root")
     here, there, of_bob = [await in_thread(signed_in)(user) for user in (ann, ann, bob)]
-    conversation = await in_thread(actions.start_conversation)(ann)
-    sent = await in_thread(actions.send_message)(ann, conversation, "Why?")
+    conversation = await in_thread(actions_send.start_conversation)(ann)
+    sent = await in_thread(actions_send.send_message)(ann, conversation, "Why?")
     attempt = worker.claim().start()
     attempt.write("half an answer")
     answer, socket = Stream(ann, sent.generation.pk), Socket(ann, conversation.pk)
@@ -182,7 +185,7 @@ async def test_what_ends_a_session_closes_its_streams_and_nobody_elses(
         await in_thread(deeds[name])(ann, here, there)
         await answer.to_end()
         await window.to_end()
-        assert await socket.until_closed() == sockets.UNAUTHENTICATED
+        assert await socket.until_closed() == websocket.UNAUTHENTICATED
         assert not any(event.event in ("done", "again") for event in (*answer.events, *window.events))
         await goes_on(his, bob)
     async with of_browser(there, sent.generation.pk) as again:
@@ -193,8 +196,8 @@ async def test_after_a_new_password_the_browser_that_made_it_reads_on_where_it_w
     hub: Hub, ann: User, worker: StepWorker
 ) -> None:
     here = await in_thread(signed_in)(ann)
-    conversation = await in_thread(actions.start_conversation)(ann)
-    sent = await in_thread(actions.send_message)(ann, conversation, "Why?")
+    conversation = await in_thread(actions_send.start_conversation)(ann)
+    sent = await in_thread(actions_send.send_message)(ann, conversation, "Why?")
     attempt = worker.claim().start()
     attempt.write("before ")
     stream = Stream(ann, sent.generation.pk)
@@ -223,8 +226,8 @@ async def test_a_stream_asks_by_itself_when_nobody_was_told(
     hub: Hub, ann: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The word is lost, as it is where Redis is away."""
-    monkeypatch.setattr(dispatch, "tell_streams", lambda user_id: None)
-    monkeypatch.setattr(consumers, "RECHECK_SECONDS", 0.05)
+    monkeypatch.setattr(generation_request, "tell_streams", lambda user_id: None)
+    monkeypatch.setattr(sse, "RECHECK_SECONDS", 0.05)
     here = await in_thread(signed_in)(ann)
     async with Window(ann, session=here.session) as window:
         await in_thread(here.session.flush)()
@@ -241,7 +244,7 @@ async def test_nobody_is_sent_off_while_the_database_is_away(hub: Hub, ann: User
         return bool(answer)
 
     async with asyncio.timeout(SECONDS):
-        await revoking.until_revoked(ann.pk, may_go_on, every=0.01)
+        await revocation.until_revoked(ann.pk, may_go_on, every=0.01)
     assert not answers
 
 
@@ -249,7 +252,7 @@ def test_sessions_that_are_swept_away_long_after_their_end_tell_nobody(
     ann: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Any] = []
-    monkeypatch.setattr(dispatch, "tell_streams", told.append)
+    monkeypatch.setattr(generation_request, "tell_streams", told.append)
     here = signed_in(ann)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE django_session SET expire_date = now() - interval '1 day'")

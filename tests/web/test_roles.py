@@ -21,8 +21,8 @@ from chatsite.accounts.models import ApiKey, User
 from chatsite.api.authentication import authenticate
 from chatsite.api.errors import Unauthorized
 from chatsite.audit.models import AuditEntry
-from chatsite.chat import access
 from chatsite.chat.models import Conversation, Generation, Message
+from chatsite.chat.queries import access
 from chatsite.ops import people
 from chatsite.privacy.admin import ErasingUserAdmin
 from chatsite.rules import roles

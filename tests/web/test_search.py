@@ -13,9 +13,10 @@ from django.db import connection
 from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat import arrangement, search
+from chatsite.chat.actions import organize
 from chatsite.chat.models import Conversation, Message, SearchEntry
-from chatsite.chat.snippet import Marker
+from chatsite.chat.queries import search
+from chatsite.chat.queries.snippet import Marker
 from tests.web import search_corpus
 from tests.web.test_pages import HX, signed_in
 
@@ -105,12 +106,12 @@ def test_entries_follow_what_is_written_renamed_and_deleted(alice: User) -> None
     conversation = message.conversation
     Message.objects.filter(pk=message.pk).update(content="other words")
     assert (texts(alice, "first"), texts(alice, "other")) == ([], ["other words"])
-    arrangement.rename(alice, conversation, "renamed")
+    organize.rename(alice, conversation, "renamed")
     assert (texts(alice, "title"), texts(alice, "renamed")) == ([], ["# <mark>renamed</mark>"])
     Message.objects.filter(pk=message.pk).update(content="")
     assert SearchEntry.objects.count() == 1
     say(alice, "more", conversation=conversation)
-    arrangement.delete(alice, conversation)
+    organize.delete(alice, conversation)
     assert SearchEntry.objects.count() == 0
     say(alice, "again", title="again")
     alice.delete()
@@ -119,7 +120,7 @@ def test_entries_follow_what_is_written_renamed_and_deleted(alice: User) -> None
 
 def test_archived_are_found_and_marked(owner: Client, alice: User) -> None:
     (message,) = say(alice, "a needle", title="hay")
-    arrangement.archive(alice, message.conversation, is_on=True)
+    organize.archive(alice, message.conversation, is_on=True)
     assert "archived" in owner.get("/chat/search/?q=needle", headers=HX).content.decode()
 
 

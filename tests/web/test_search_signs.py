@@ -9,9 +9,9 @@ from django.apps import apps
 from django.db import connection
 
 from chatsite.accounts.models import User
-from chatsite.chat import search
 from chatsite.chat.models import SearchEntry
-from chatsite.chat.snippet import Marker
+from chatsite.chat.queries import search
+from chatsite.chat.queries.snippet import Marker
 from tests.web.test_search import say, texts
 
 SAID = {

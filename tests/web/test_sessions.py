@@ -16,8 +16,8 @@ from chatsite.accounts import sessions
 from chatsite.accounts.browsers import described
 from chatsite.accounts.models import User
 from chatsite.accounts.templatetags.browsers import browser
-from chatsite.chat import consumers, sockets
 from chatsite.chat.models import Conversation
+from chatsite.chat.streams import sse, websocket
 from tests.web.test_live import Window
 from tests.web.test_ws import Socket
 
@@ -220,10 +220,10 @@ def test_an_admin_signs_people_out_everywhere(ann: User, bob: User, sam: User, h
 async def test_open_streams_and_sockets_end_with_their_session(
     alice: User, conversation: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (consumers, sockets):
+    for module in (sse, websocket):
         monkeypatch.setattr(module, "RECHECK_SECONDS", 0.05)
-    monkeypatch.setattr(consumers, "PING_SECONDS", 0.05)
-    monkeypatch.setattr(sockets, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(sse, "PING_SECONDS", 0.05)
+    monkeypatch.setattr(websocket, "LOOK_SECONDS", 0.05)
     here, there = await in_thread(signed_in)(alice), await in_thread(signed_in)(alice, SAFARI)
     socket = Socket(alice, conversation.pk)
     socket.communicator.scope["session"] = there.session

@@ -11,9 +11,11 @@ from django.test import Client
 from django.utils import timezone
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions as chat
-from chatsite.chat import attachments, branches, feedback, recording, sidebar
+from chatsite.chat.actions import attachments, feedback, tree
+from chatsite.chat.actions import send as chat
+from chatsite.chat.generation import record
 from chatsite.chat.models import Attachment, Conversation, Feedback, Generation, Message
+from chatsite.chat.queries import sidebar
 from chatsite.sharing import actions
 from chatsite.sharing.models import Share
 from chatsite.transfer import reading, writing
@@ -27,7 +29,7 @@ def answer(worker: StepWorker, text: str, thought: str = "") -> None:
         attempt.think(thought)
     attempt.write(text)
     attempt.finish()
-    recording.record(attempt.id)
+    record.record(attempt.id)
 
 
 @pytest.fixture
@@ -111,7 +113,7 @@ def test_edited_answer_is_shown_as_such(alice: User, talked: Conversation) -> No
     told = Message.objects.get(conversation=talked, role=Message.Role.ASSISTANT)
     link = actions.share(alice, talked.pk, scope="me")
     assert "edited" not in signed_in(alice).get(f"/s/{link.token}/").content.decode()
-    branches.rewrite(alice, told, "Mine [^1]\n\n[^1]: *note*")
+    tree.rewrite(alice, told, "Mine [^1]\n\n[^1]: *note*")
     link = actions.share(alice, talked.pk, scope="me")
     assert '<p class="note">edited</p>' in signed_in(alice).get(f"/s/{link.token}/").content.decode()
     exported = {form: writing.written(reading.record_of(talked), form).decode() for form in ("md", "html")}
@@ -228,7 +230,7 @@ def test_admin_sees_that_there_is_a_link_but_not_where_nor_what(alice: User, sam
 
 
 def test_deleting_a_person_takes_everything_of_theirs(alice: User, bob: User, talked: Conversation) -> None:
-    from chatsite.chat import temporary
+    from chatsite.chat.actions import temporary
 
     feedback.give(alice, Message.objects.get(role="assistant"), 1)
     attachments.add(alice, None, "draft.txt", b"x")

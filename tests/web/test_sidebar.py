@@ -12,8 +12,11 @@ from django.test import Client
 from django.utils import timezone
 
 from chatsite.accounts.models import User
-from chatsite.chat import access, actions, arrangement, errors, recording, sidebar
+from chatsite.chat import errors
+from chatsite.chat.actions import organize, send
+from chatsite.chat.generation import record
 from chatsite.chat.models import Conversation, Generation, Tag
+from chatsite.chat.queries import access, sidebar
 from inference.messages.generation import FinishReason
 from tests.web.chat_worker import StepWorker
 from tests.web.test_pages import HX
@@ -34,7 +37,7 @@ def test_pinned_come_first_then_days_then_months(alice: User) -> None:
     for title, days in [("now", 0), ("yesterday", 1), ("six days", 6), ("old", 400), ("pinned", 40), ("pinned too", 9)]:
         make(alice, title, days)
     for title in ("pinned", "pinned too"):
-        arrangement.pin(alice, Conversation.objects.get(title=title), is_on=True)
+        organize.pin(alice, Conversation.objects.get(title=title), is_on=True)
     page = sidebar.page(alice)
     assert titles(page) == ["pinned too", "pinned", "now", "yesterday", "six days", "old"]
     old = timezone.localtime(Conversation.objects.get(title="old").updated_at)
@@ -48,7 +51,7 @@ def test_pages_show_each_conversation_once_whatever_is_pinned(alice: User, monke
     made[2].updated_at = made[3].updated_at
     made[2].save()
     for n in (0, 5, 9):
-        arrangement.pin(alice, made[n], is_on=True)
+        organize.pin(alice, made[n], is_on=True)
     shown: list[str] = []
     after, num_pages = "", 0
     while num_pages == 0 or after:
@@ -64,32 +67,32 @@ def test_pages_show_each_conversation_once_whatever_is_pinned(alice: User, monke
 
 def test_archive_takes_out_of_the_list_and_lets_go_of_the_pin(alice: User) -> None:
     one, _ = make(alice, "one"), make(alice, "two")
-    arrangement.pin(alice, one, is_on=True)
-    arrangement.archive(alice, one, is_on=True)
+    organize.pin(alice, one, is_on=True)
+    organize.archive(alice, one, is_on=True)
     assert titles(sidebar.page(alice)) == ["two"]
     assert titles(sidebar.page(alice, choice=sidebar.Choice(is_archive=True))) == ["one"]
-    arrangement.archive(alice, one, is_on=False)
+    organize.archive(alice, one, is_on=False)
     assert titles(sidebar.page(alice)) == ["one", "two"] or titles(sidebar.page(alice)) == ["two", "one"]
     one.refresh_from_db()
     assert (one.pinned_at, one.archived_at) == (None, None)
-    arrangement.archive(alice, one, is_on=True)
-    arrangement.pin(alice, one, is_on=True)  # a pinned one is in sight
+    organize.archive(alice, one, is_on=True)
+    organize.pin(alice, one, is_on=True)  # a pinned one is in sight
     one.refresh_from_db()
     assert one.archived_at is None
 
 
 def test_tags_are_made_by_their_first_use_and_go_with_their_last(alice: User, bob: User) -> None:
     one, two = make(alice, "one"), make(alice, "two")
-    work = arrangement.tag(alice, one, "  Work \n stuff ")
+    work = organize.tag(alice, one, "  Work \n stuff ")
     assert work.name == "Work stuff"
-    assert arrangement.tag(alice, two, "work STUFF") == work
-    assert arrangement.tag(bob, make(bob, "his"), "Work stuff") != work
+    assert organize.tag(alice, two, "work STUFF") == work
+    assert organize.tag(bob, make(bob, "his"), "Work stuff") != work
     choice = sidebar.Choice.of({"tag": str(work.pk)})
     assert sorted(titles(sidebar.page(alice, choice=choice))) == ["one", "two"]
     assert titles(sidebar.page(bob, choice=choice)) == []
-    arrangement.untag(alice, one, "Work stuff")
+    organize.untag(alice, one, "Work stuff")
     assert titles(sidebar.page(alice, choice=choice)) == ["two"]
-    arrangement.delete(alice, two)
+    organize.delete(alice, two)
     assert not Tag.objects.filter(owner=alice).exists()
     assert Tag.objects.filter(owner=bob).exists()
 
@@ -98,32 +101,32 @@ def test_tags_and_pins_have_limits_that_lose_nothing(alice: User, monkeypatch: p
     one, two = make(alice, "one"), make(alice, "two")
     for name in ("", " \n", "x" * 41, "\x00"):
         with pytest.raises(errors.NotATag):
-            arrangement.tag(alice, one, name)
-    monkeypatch.setattr(arrangement, "MAX_TAGS", 1)
-    arrangement.tag(alice, one, "a")
+            organize.tag(alice, one, name)
+    monkeypatch.setattr(organize, "MAX_TAGS", 1)
+    organize.tag(alice, one, "a")
     with pytest.raises(errors.TooManyTags):
-        arrangement.tag(alice, one, "b")
-    arrangement.tag(alice, one, "a")
-    monkeypatch.setattr(arrangement, "MAX_TAGS", 9)
-    monkeypatch.setattr(arrangement, "MAX_TAGS_OF_ONE", 1)
+        organize.tag(alice, one, "b")
+    organize.tag(alice, one, "a")
+    monkeypatch.setattr(organize, "MAX_TAGS", 9)
+    monkeypatch.setattr(organize, "MAX_TAGS_OF_ONE", 1)
     with pytest.raises(errors.TooManyTags):
-        arrangement.tag(alice, one, "b")
+        organize.tag(alice, one, "b")
     assert [tag.name for tag in one.tags.all()] == ["a"]
-    monkeypatch.setattr(arrangement, "MAX_PINNED", 1)
-    arrangement.pin(alice, one, is_on=True)
-    arrangement.pin(alice, one, is_on=True)
+    monkeypatch.setattr(organize, "MAX_PINNED", 1)
+    organize.pin(alice, one, is_on=True)
+    organize.pin(alice, one, is_on=True)
     with pytest.raises(errors.TooManyPinned):
-        arrangement.pin(alice, two, is_on=True)
+        organize.pin(alice, two, is_on=True)
 
 
 VERBS: dict[str, Callable[[User, Conversation], object]] = {
-    "rename": lambda user, target: arrangement.rename(user, target, "mine"),
-    "pin": lambda user, target: arrangement.pin(user, target, is_on=True),
-    "archive": lambda user, target: arrangement.archive(user, target, is_on=True),
-    "mark": lambda user, target: arrangement.mark(user, target, is_unread=True),
-    "tag": lambda user, target: arrangement.tag(user, target, "mine"),
-    "untag": lambda user, target: arrangement.untag(user, target, "mine"),
-    "delete": arrangement.delete,
+    "rename": lambda user, target: organize.rename(user, target, "mine"),
+    "pin": lambda user, target: organize.pin(user, target, is_on=True),
+    "archive": lambda user, target: organize.archive(user, target, is_on=True),
+    "mark": lambda user, target: organize.mark(user, target, is_unread=True),
+    "tag": lambda user, target: organize.tag(user, target, "mine"),
+    "untag": lambda user, target: organize.untag(user, target, "mine"),
+    "delete": organize.delete,
 }
 
 
@@ -141,8 +144,8 @@ def test_no_verb_reaches_what_is_somebody_elses(verb: str, alice: User, bob: Use
 def test_bulk_verbs_take_only_ones_own(alice: User, bob: User) -> None:
     mine, his = [make(alice, "a"), make(alice, "b")], make(bob, "his")
     pks = [*(one.pk for one in mine), his.pk, uuid.uuid4()]
-    assert arrangement.archive_all(alice, pks) == 2
-    assert arrangement.delete_all(alice, pks) == 2
+    assert organize.archive_all(alice, pks) == 2
+    assert organize.delete_all(alice, pks) == 2
     assert list(Conversation.objects.all()) == [his]
     his.refresh_from_db()
     assert his.archived_at is None
@@ -199,10 +202,10 @@ def test_list_as_the_page_has_it_is_not_sent_again(owner: Client, alice: User) -
     digest = sidebar.page(alice).digest
     assert owner.get("/chat/sidebar/", {"digest": digest, "count": "1"}, headers=HX).status_code == 204
     for change in (
-        lambda: arrangement.rename(alice, one, "two"),
-        lambda: arrangement.mark(alice, one, is_unread=True),
-        lambda: arrangement.pin(alice, one, is_on=True),
-        lambda: arrangement.tag(alice, one, "t"),
+        lambda: organize.rename(alice, one, "two"),
+        lambda: organize.mark(alice, one, is_unread=True),
+        lambda: organize.pin(alice, one, is_on=True),
+        lambda: organize.tag(alice, one, "t"),
     ):
         change()
         page = owner.get("/chat/sidebar/", {"digest": digest}, headers=HX)
@@ -217,13 +220,13 @@ def test_list_as_the_page_has_it_is_not_sent_again(owner: Client, alice: User) -
 def test_answer_that_ends_is_unread_until_it_is_looked_at(
     owner: Client, alice: User, conversation: Conversation, worker: StepWorker
 ) -> None:
-    actions.send_message(alice, conversation, "Why?")
+    send.send_message(alice, conversation, "Why?")
     (row,) = sidebar.page(alice).rows
     assert (row.is_writing, row.conversation.is_unread) == (True, False)
     attempt = worker.claim().start()
     attempt.write("Because.")
     attempt.finish()
-    recording.record(attempt.id)
+    record.record(attempt.id)
     (row,) = sidebar.page(alice).rows
     assert (row.is_writing, row.conversation.is_unread) == (False, True)
     owner.get(f"/chat/{conversation.pk}/")
@@ -231,7 +234,7 @@ def test_answer_that_ends_is_unread_until_it_is_looked_at(
 
 
 def test_answer_that_ends_without_a_log_is_unread_too(alice: User, conversation: Conversation) -> None:
-    sent = actions.send_message(alice, conversation, "Why?")
-    assert recording.end_without_log(sent.generation.pk, FinishReason.ERROR)
+    sent = send.send_message(alice, conversation, "Why?")
+    assert record.end_without_log(sent.generation.pk, FinishReason.ERROR)
     assert access.conversation_of(alice, conversation.pk).is_unread
     assert Generation.objects.get().status == Generation.Status.FAILED

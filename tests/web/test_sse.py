@@ -10,10 +10,12 @@ import redis as redis_py
 from channels.db import database_sync_to_async
 
 from chatsite.accounts.models import User
-from chatsite.chat import answering, arrangement, consumers, recording, streams, viewing
-from chatsite.chat.hub import Hub
-from chatsite.chat.markdown import blocks
+from chatsite.chat.actions import answer, organize
+from chatsite.chat.generation import record as generation_record
 from chatsite.chat.models import Conversation, Generation
+from chatsite.chat.rendering.stream import blocks
+from chatsite.chat.streams import follow, limits, sse
+from chatsite.chat.streams.hub import Hub
 from inference.messages.generation import ErrorFacts, FinishReason
 from tests.web.chat_worker import Attempt, StepWorker
 from tests.web.sse_client import Shown, Stream
@@ -34,10 +36,10 @@ pytestmark = pytest.mark.usefixtures("hub")
 
 
 async def record(attempt: Attempt) -> None:
-    await in_thread(recording.record)(attempt.id)
+    await in_thread(generation_record.record)(attempt.id)
 
 
-async def test_whole_answer_live(alice: User, sent: answering.Sent, worker: StepWorker) -> None:
+async def test_whole_answer_live(alice: User, sent: answer.Sent, worker: StepWorker) -> None:
     attempt = worker.claim().start()
     async with Stream(alice, sent.generation.pk) as stream:
         assert stream.status == 200
@@ -58,7 +60,7 @@ async def test_whole_answer_live(alice: User, sent: answering.Sent, worker: Step
     assert shown.done is not None
     assert "snapshot" not in shown.done
     assert (shown.done["status"], shown.done["finish_reason"], shown.done["error"]) == ("done", "stop", None)
-    assert shown.done["content_sha256"] == recording.sha256_of(TEXT)
+    assert shown.done["content_sha256"] == generation_record.sha256_of(TEXT)
     assert shown.done["num_chars"] == len(TEXT)
     assert shown.done["usage"]["completion_tokens"] == 7
     assert shown.done["html"].strip().startswith("<article")
@@ -66,7 +68,7 @@ async def test_whole_answer_live(alice: User, sent: answering.Sent, worker: Step
 
 
 async def test_resume_from_every_cursor_gives_the_same_text_and_blocks(
-    alice: User, sent: answering.Sent, worker: StepWorker, monkeypatch: pytest.MonkeyPatch
+    alice: User, sent: answer.Sent, worker: StepWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A page that saw the log up to any seq, and then a live stream or one after the end: always the same page."""
     attempt = worker.claim().start()
@@ -75,7 +77,7 @@ async def test_resume_from_every_cursor_gives_the_same_text_and_blocks(
     for seq, piece in enumerate(PIECES, start=2):
         attempt.write(piece)
         page = Shown()
-        from chatsite.chat.markdown import BlockStream
+        from chatsite.chat.rendering.stream import BlockStream
 
         update = BlockStream().feed("".join(PIECES[: seq - 1]))
         page.content, page.blocks, page.tail = "".join(PIECES[: seq - 1]), update.blocks, update.tail
@@ -97,7 +99,7 @@ async def test_resume_from_every_cursor_gives_the_same_text_and_blocks(
         assert (done.data["content"], done.event) == (TEXT, "done")
 
 
-async def test_twenty_reconnects_lose_and_repeat_nothing(alice: User, sent: answering.Sent, worker: StepWorker) -> None:
+async def test_twenty_reconnects_lose_and_repeat_nothing(alice: User, sent: answer.Sent, worker: StepWorker) -> None:
     attempt = worker.claim().start()
     page, cursor = Shown(), ""
     for number in range(20):
@@ -117,7 +119,7 @@ async def test_twenty_reconnects_lose_and_repeat_nothing(alice: User, sent: answ
         assert (await stream.to_end())[-1].data["content"] == attempt.text
 
 
-async def test_header_is_newer_than_the_address(alice: User, sent: answering.Sent, worker: StepWorker) -> None:
+async def test_header_is_newer_than_the_address(alice: User, sent: answer.Sent, worker: StepWorker) -> None:
     attempt = worker.claim()
     attempt.write("a", "b", "c")
     mark = attempt.claim.mark
@@ -127,14 +129,14 @@ async def test_header_is_newer_than_the_address(alice: User, sent: answering.Sen
 
 @pytest.mark.parametrize("cursor", ["x", "a:b", "ff:1:2", "x" * 5000, "%00", "aa:99999999999999999999"])
 async def test_cursor_that_is_none_starts_from_the_beginning(
-    cursor: str, alice: User, sent: answering.Sent, worker: StepWorker
+    cursor: str, alice: User, sent: answer.Sent, worker: StepWorker
 ) -> None:
     worker.claim().write("a", "b")
     async with Stream(alice, sent.generation.pk, after=cursor, header=cursor) as stream:
         await stream.until_text("ab")
 
 
-async def test_forged_cursor_beyond_the_log_still_ends(alice: User, sent: answering.Sent, worker: StepWorker) -> None:
+async def test_forged_cursor_beyond_the_log_still_ends(alice: User, sent: answer.Sent, worker: StepWorker) -> None:
     attempt = worker.claim()
     attempt.write("text")
     async with Stream(alice, sent.generation.pk, after=f"{attempt.claim.mark}:500") as stream:
@@ -144,7 +146,7 @@ async def test_forged_cursor_beyond_the_log_still_ends(alice: User, sent: answer
 
 
 async def test_other_log_resets_and_tells_only_the_new_text(
-    alice: User, sent: answering.Sent, worker: StepWorker, redis: redis_py.Redis
+    alice: User, sent: answer.Sent, worker: StepWorker, redis: redis_py.Redis
 ) -> None:
     attempt = worker.claim().start()
     attempt.write("old text")
@@ -162,11 +164,11 @@ async def test_other_log_resets_and_tells_only_the_new_text(
     shown = Shown().take(stream.events)
     assert shown.content == "new"
     assert shown.done is not None
-    assert shown.done["content_sha256"] == recording.sha256_of("new")
+    assert shown.done["content_sha256"] == generation_record.sha256_of("new")
 
 
 async def test_log_lost_after_the_end_is_told_from_postgres(
-    alice: User, sent: answering.Sent, worker: StepWorker, redis: redis_py.Redis
+    alice: User, sent: answer.Sent, worker: StepWorker, redis: redis_py.Redis
 ) -> None:
     """Redis dies between the commit and `recorded`: the viewer hears of the end all the same, and sees the text."""
     attempt = worker.claim()
@@ -177,13 +179,13 @@ async def test_log_lost_after_the_end_is_told_from_postgres(
         attempt.finish()
         finish = worker.log.read(attempt.id).finish
         assert finish is not None
-        await in_thread(recording.end_from_log)(attempt.id, found, finish)
+        await in_thread(generation_record.end_from_log)(attempt.id, found, finish)
         redis.flushall()
         done = (await stream.to_end())[-1]
     assert (done.event, done.data["snapshot"], done.data["content"]) == ("done", True, "text")
 
 
-async def test_failure_is_told_with_its_reason(alice: User, sent: answering.Sent, worker: StepWorker) -> None:
+async def test_failure_is_told_with_its_reason(alice: User, sent: answer.Sent, worker: StepWorker) -> None:
     attempt = worker.claim()
     attempt.write("so far")
     attempt.finish(FinishReason.ERROR, ErrorFacts(code="bad_logits", message="It broke.", retryable=True))
@@ -194,7 +196,7 @@ async def test_failure_is_told_with_its_reason(alice: User, sent: answering.Sent
     assert done["error"] == {"code": "bad_logits", "message": "It broke.", "retryable": True}
 
 
-async def test_headers_forbid_buffering_and_sniffing(alice: User, sent: answering.Sent) -> None:
+async def test_headers_forbid_buffering_and_sniffing(alice: User, sent: answer.Sent) -> None:
     async with Stream(alice, sent.generation.pk) as stream:
         headers = stream.headers
     assert headers[b"content-type"] == b"text/event-stream; charset=utf-8"
@@ -205,7 +207,7 @@ async def test_headers_forbid_buffering_and_sniffing(alice: User, sent: answerin
 
 
 async def test_leaving_is_noticed_at_once_and_stops_nothing(
-    alice: User, sent: answering.Sent, hub: Hub, worker: StepWorker
+    alice: User, sent: answer.Sent, hub: Hub, worker: StepWorker
 ) -> None:
     attempt = worker.claim()
     async with Stream(alice, sent.generation.pk) as stream:
@@ -217,10 +219,10 @@ async def test_leaving_is_noticed_at_once_and_stops_nothing(
 
 
 async def test_budget_spent_ends_cleanly_and_the_client_goes_on(
-    alice: User, sent: answering.Sent, worker: StepWorker, monkeypatch: pytest.MonkeyPatch
+    alice: User, sent: answer.Sent, worker: StepWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A viewer that never reads costs so many bytes and no more: the response ends, without `done`."""
-    monkeypatch.setattr(consumers, "Budget", lambda: streams.Budget(max_bytes=3_000))
+    monkeypatch.setattr(sse, "Budget", lambda: limits.Budget(max_bytes=3_000))
     attempt = worker.claim()
     page, cursor, num_streams = Shown(), "", 0
     while len(page.content) < 20_000 or page.content != attempt.text:
@@ -240,7 +242,7 @@ async def test_budget_spent_ends_cleanly_and_the_client_goes_on(
     assert num_streams > 1
 
 
-async def test_news_of_a_moment_travels_together(alice: User, sent: answering.Sent, worker: StepWorker) -> None:
+async def test_news_of_a_moment_travels_together(alice: User, sent: answer.Sent, worker: StepWorker) -> None:
     attempt = worker.claim()
     async with Stream(alice, sent.generation.pk) as stream:
         attempt.write(*["x"] * 500)
@@ -249,17 +251,17 @@ async def test_news_of_a_moment_travels_together(alice: User, sent: answering.Se
 
 
 async def test_deleted_conversation_ends_the_stream(
-    alice: User, sent: answering.Sent, conversation: Conversation, worker: StepWorker
+    alice: User, sent: answer.Sent, conversation: Conversation, worker: StepWorker
 ) -> None:
     worker.claim().write("text")
     async with Stream(alice, sent.generation.pk) as stream:
         await stream.until_text("text")
-        await in_thread(arrangement.delete)(alice, conversation)
+        await in_thread(organize.delete)(alice, conversation)
         assert not any(event.event == "done" for event in await stream.to_end())
 
 
 async def test_no_database_connection_is_held_while_streaming(
-    alice: User, sent: answering.Sent, worker: StepWorker
+    alice: User, sent: answer.Sent, worker: StepWorker
 ) -> None:
     def num_connections() -> int:
         from django.db import connection
@@ -280,7 +282,7 @@ async def test_no_database_connection_is_held_while_streaming(
 
 
 async def test_two_hundred_viewers_cost_one_subscription(
-    alice: User, sent: answering.Sent, hub: Hub, worker: StepWorker, site: Any, redis: redis_py.Redis
+    alice: User, sent: answer.Sent, hub: Hub, worker: StepWorker, site: Any, redis: redis_py.Redis
 ) -> None:
     site(max_streams_per_user=1000)
     attempt = worker.claim()
@@ -295,15 +297,15 @@ async def test_two_hundred_viewers_cost_one_subscription(
 
 
 def test_frame_is_one_event_whatever_its_text() -> None:
-    frame = viewing.Frame("delta", {"content": "a\n\nevent: done\ndata: {}\r\n\x00"}, id="ab:1")
+    frame = follow.Frame("delta", {"content": "a\n\nevent: done\ndata: {}\r\n\x00"}, id="ab:1")
     body = frame.to_sse().decode()
     assert body.count("\n") == 4
     assert body.startswith("event: delta\nid: ab:1\ndata: {")
 
 
-def test_generation_rows_stay_ended(alice: User, sent: answering.Sent, worker: StepWorker) -> None:
+def test_generation_rows_stay_ended(alice: User, sent: answer.Sent, worker: StepWorker) -> None:
     attempt = worker.claim()
     attempt.finish()
-    recording.record(attempt.id)
-    assert not recording.end_without_log(attempt.id, FinishReason.CANCELLED)
+    generation_record.record(attempt.id)
+    assert not generation_record.end_without_log(attempt.id, FinishReason.CANCELLED)
     assert Generation.objects.get().status == "done"

@@ -9,7 +9,8 @@ from channels.db import database_sync_to_async
 from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat import answering, consumers, streams
+from chatsite.chat.actions import answer
+from chatsite.chat.streams import limits, sse
 from tests.web.chat_worker import StepWorker
 from tests.web.sse_client import Stream
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("hub")
 
 
 async def test_strangers_staff_and_bad_ids_get_the_same_404(
-    bob: User, sam: User, alice: User, sent: answering.Sent
+    bob: User, sam: User, alice: User, sent: answer.Sent
 ) -> None:
     bodies = set()
     for user, generation_id in [
@@ -35,7 +36,7 @@ async def test_strangers_staff_and_bad_ids_get_the_same_404(
     assert bodies.pop()[0] == 404
 
 
-async def test_anonymous_gets_401_and_other_methods_405(alice: User, sent: answering.Sent) -> None:
+async def test_anonymous_gets_401_and_other_methods_405(alice: User, sent: answer.Sent) -> None:
     async with Stream(None, sent.generation.pk) as stream:
         assert stream.status == 401
     async with Stream(alice, sent.generation.pk, method="POST") as stream:
@@ -43,7 +44,7 @@ async def test_anonymous_gets_401_and_other_methods_405(alice: User, sent: answe
 
 
 async def test_streams_of_one_user_are_counted_and_given_back(
-    alice: User, bob: User, sent: answering.Sent, site: Any
+    alice: User, bob: User, sent: answer.Sent, site: Any
 ) -> None:
     site(max_streams_per_user=2)
     one, two = Stream(alice, sent.generation.pk), Stream(alice, sent.generation.pk)
@@ -55,14 +56,14 @@ async def test_streams_of_one_user_are_counted_and_given_back(
             assert stranger.status == 404
     async with Stream(alice, sent.generation.pk) as stream:
         assert stream.status == 200
-    assert not streams._open
+    assert not limits._open
 
 
 async def test_signing_out_ends_the_stream(
-    alice: User, sent: answering.Sent, worker: StepWorker, monkeypatch: pytest.MonkeyPatch
+    alice: User, sent: answer.Sent, worker: StepWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumers, "RECHECK_SECONDS", 0.05)
-    monkeypatch.setattr(consumers, "PING_SECONDS", 0.05)
+    monkeypatch.setattr(sse, "RECHECK_SECONDS", 0.05)
+    monkeypatch.setattr(sse, "PING_SECONDS", 0.05)
     from chatsite.asgi import application
 
     browser = Client()

@@ -9,7 +9,8 @@ import pytest
 from channels.db import database_sync_to_async
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions, answering, tasks
+from chatsite.chat import tasks
+from chatsite.chat.actions import answer, send
 from tests.web.chat_worker import StepWorker
 from tests.web.sse_client import Stream
 
@@ -22,7 +23,7 @@ async def test_status_says_place_then_reading_then_writing(
 ) -> None:
     worker.announce()
     sents = [
-        await in_thread(actions.send_message)(alice, await in_thread(actions.start_conversation)(alice), "hi")
+        await in_thread(send.send_message)(alice, await in_thread(send.start_conversation)(alice), "hi")
         for _ in range(2)
     ]
     async with Stream(alice, sents[1].generation.pk) as stream:
@@ -47,7 +48,7 @@ def statuses(stream: Stream) -> list[Any]:
 
 
 async def test_status_says_that_no_worker_serves_or_one_is_loading(
-    alice: User, sent: answering.Sent, worker: StepWorker
+    alice: User, sent: answer.Sent, worker: StepWorker
 ) -> None:
     async with Stream(alice, sent.generation.pk) as stream:
         assert (await stream.until("status")).data["phase"] == "no_worker"
@@ -56,9 +57,9 @@ async def test_status_says_that_no_worker_serves_or_one_is_loading(
 
 
 async def test_status_says_that_a_lost_worker_is_replaced(
-    alice: User, sent: answering.Sent, worker: StepWorker, monkeypatch: pytest.MonkeyPatch
+    alice: User, sent: answer.Sent, worker: StepWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chatsite.chat.progress.SILENT_SECONDS", 0.2)
+    monkeypatch.setattr("chatsite.chat.streams.progress.SILENT_SECONDS", 0.2)
     worker.announce()
     attempt = worker.claim().start()
     attempt.write("half")

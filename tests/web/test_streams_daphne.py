@@ -15,9 +15,10 @@ from django.db import connection
 from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions, recording
+from chatsite.chat.actions import send
+from chatsite.chat.generation import record
 from chatsite.chat.models import Conversation
-from chatsite.chat.streams import RECHECK_SECONDS
+from chatsite.chat.streams.limits import RECHECK_SECONDS
 from inference.coordination import redis_keys
 from tests.web.api_server import serving
 from tests.web.chat_worker import StepWorker
@@ -56,7 +57,7 @@ def test_streams_over_real_sockets(
     redis: redis_py.Redis,
 ) -> None:
     """Refused to others; live; who leaves or signs out is noticed at once; who never reads disturbs nobody."""
-    sent = actions.send_message(alice, conversation, "question")
+    sent = send.send_message(alice, conversation, "question")
     attempt = worker.claim().start()
     url = f"{server}/chat/generations/{sent.generation.pk}/events"
     channel = redis_keys.news(sent.generation.pk)
@@ -106,7 +107,7 @@ def test_streams_over_real_sockets(
         wait_until(lambda: num_subscribers() == 1)
         attempt.write(*["x" * 1000] * 100)
         attempt.finish()
-        recording.record(attempt.id)
+        record.record(attempt.id)
         headers = {"Last-Event-ID": cursor}
         rest = httpx.get(url, cookies=cookie, headers=headers, timeout=SECONDS).text  # ends by itself
         shown = Shown(content="first ").take(parse(rest))

@@ -16,7 +16,9 @@ from django.utils import timezone
 from structlog.testing import capture_logs
 
 from chatsite.accounts.models import User
-from chatsite.chat import errors, recording, tasks, temporary
+from chatsite.chat import errors, tasks
+from chatsite.chat.actions import temporary
+from chatsite.chat.generation import record
 from chatsite.chat.models import Conversation, Generation, Message
 from inference.coordination import redis_keys
 from inference.errors import StoreUnavailable
@@ -94,7 +96,7 @@ async def test_answer_streams_and_leaves_no_text_anywhere(
             await stream.until("delta")
             attempt.write(" more")
             attempt.finish()
-            await in_thread(recording.record)(attempt.id)
+            await in_thread(record.record)(attempt.id)
             (*_, done) = await stream.to_end()
         assert done.event == "done"
         assert f"<strong>{ANSWER}</strong> and more" in done.data["html"]
@@ -172,12 +174,12 @@ def test_running_temporary_answers_count_like_others(person: User, site: Callabl
 
 
 def test_redis_away_is_said_and_nothing_waits(person: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    from chatsite.chat import dispatch
+    from chatsite.chat.generation import request as generation_request
 
     def away(request: object) -> None:
         raise StoreUnavailable("away")
 
-    monkeypatch.setattr(dispatch.inference_client(), "submit", away)
+    monkeypatch.setattr(generation_request.inference_client(), "submit", away)
     with pytest.raises(temporary.NotTaken):
         temporary.ask(person, [], SECRET)
     row = Generation.objects.get()
@@ -204,7 +206,7 @@ def test_stop_ends_it_and_an_unseen_answer_is_forgotten_in_time(
     attempt = worker.claim().start()
     attempt.write(ANSWER)
     attempt.finish()
-    recording.record(attempt.id)
+    record.record(attempt.id)
     assert ANSWER in client.get(f"/chat/temporary/{asked.generation.pk}/").content.decode()
     tasks.sweep()
     assert ANSWER in everything_in_redis(redis)  # its page may still come for it

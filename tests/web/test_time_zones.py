@@ -16,8 +16,11 @@ from django.utils import timezone
 from chatsite.accounts import time_zones
 from chatsite.accounts.models import User
 from chatsite.api import completion
-from chatsite.chat import actions, errors, recording, viewing
+from chatsite.chat import errors
+from chatsite.chat.actions import send as actions_send
+from chatsite.chat.generation import record
 from chatsite.chat.models import Conversation, Generation
+from chatsite.chat.streams import follow
 from chatsite.chat.tools import search_chats
 from chatsite.chat.tools import time as clock
 from chatsite.transfer import reading, writing
@@ -97,9 +100,9 @@ def test_a_chosen_zone_goes_before_the_browsers(owner: Client, alice: User, noon
 
 
 def test_the_model_is_told_the_day_of_whoever_asks(alice: User, noon: Any) -> None:
-    assert actions.start_conversation(alice).prompt_date == datetime.date(2026, 3, 10)
+    assert actions_send.start_conversation(alice).prompt_date == datetime.date(2026, 3, 10)
     time_zones.choose(alice, FAR_EAST)
-    assert actions.start_conversation(alice).prompt_date == datetime.date(2026, 3, 11)
+    assert actions_send.start_conversation(alice).prompt_date == datetime.date(2026, 3, 11)
     assert clock.run(alice, clock.Arguments()) == "Wednesday, 2026-03-11 07:00:00 +14 (UTC+1400)"
     assert clock.run(alice, clock.Arguments(zone="UTC")).startswith("Tuesday, 2026-03-10 17:00:00 UTC")
     conversation = updated(alice, 10, 17)
@@ -110,12 +113,12 @@ def test_the_model_is_told_the_day_of_whoever_asks(alice: User, noon: Any) -> No
 def test_a_stream_tells_the_end_of_an_answer_with_the_day_of_whoever_looks(
     alice: User, conversation: Conversation, noon: Any
 ) -> None:
-    sent = actions.send_message(alice, conversation, "question")
-    recording.end_without_log(sent.generation.pk, FinishReason.CANCELLED)
+    sent = actions_send.send_message(alice, conversation, "question")
+    record.end_without_log(sent.generation.pk, FinishReason.CANCELLED)
     row = Generation.objects.get(pk=sent.generation.pk)
-    assert "10 Mar" in viewing._end_of(row, "en")["html"]
+    assert "10 Mar" in follow._end_of(row, "en")["html"]
     time_zones.choose(alice, FAR_EAST)
-    assert "11 Mar" in viewing._end_of(row, "en")["html"]
+    assert "11 Mar" in follow._end_of(row, "en")["html"]
 
 
 def test_a_program_is_told_the_day_of_whose_key_it_uses(

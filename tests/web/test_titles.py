@@ -9,7 +9,8 @@ import pytest
 
 from chatsite.accounts import limits
 from chatsite.accounts.models import User
-from chatsite.chat import actions, arrangement, quoting, recording, retrying, titles
+from chatsite.chat.actions import organize, quote, retry, send
+from chatsite.chat.generation import record, titles
 from chatsite.chat.models import Conversation, Generation
 from inference.messages.generation import ErrorFacts, FinishReason
 from tests.web.chat_worker import StepWorker
@@ -26,7 +27,7 @@ def answer(worker: StepWorker, text: str, reason: FinishReason = FinishReason.ST
     attempt = worker.claim().start()
     attempt.write(text)
     attempt.finish(reason, **facts)
-    recording.record(attempt.id)
+    record.record(attempt.id)
     return attempt.claim.request
 
 
@@ -35,7 +36,7 @@ def titles_of(conversation: Conversation) -> list[Generation]:
 
 
 def test_first_answer_is_followed_by_a_title(alice: User, titled: Conversation, worker: StepWorker) -> None:
-    actions.send_message(alice, titled, "why is the sky blue, please?")
+    send.send_message(alice, titled, "why is the sky blue, please?")
     answer(worker, "Because of Rayleigh scattering.")
     (asked,) = titles_of(titled)
     assert limits.num_active(alice) == 0, "a title is not one of a person's answers"
@@ -56,16 +57,16 @@ def test_first_answer_is_followed_by_a_title(alice: User, titled: Conversation, 
 def test_people_go_first_however_late_they_come(
     alice: User, bob: User, titled: Conversation, worker: StepWorker
 ) -> None:
-    actions.send_message(alice, titled, "hello")
+    send.send_message(alice, titled, "hello")
     answer(worker, "hi")
-    sent = actions.send_message(bob, actions.start_conversation(bob), "me first")
+    sent = send.send_message(bob, send.start_conversation(bob), "me first")
     assert answer(worker, "yes").id == sent.generation.pk
 
 
 def test_own_title_wins_also_against_one_being_written(alice: User, titled: Conversation, worker: StepWorker) -> None:
-    actions.send_message(alice, titled, "hello")
+    send.send_message(alice, titled, "hello")
     answer(worker, "hi")
-    arrangement.rename(alice, titled, "Mine")
+    organize.rename(alice, titled, "Mine")
     answer(worker, "The model's")
     titled.refresh_from_db()
     assert titled.title == "Mine"
@@ -74,18 +75,18 @@ def test_own_title_wins_also_against_one_being_written(alice: User, titled: Conv
 def test_later_answers_retries_and_named_conversations_ask_for_none(
     alice: User, titled: Conversation, worker: StepWorker
 ) -> None:
-    arrangement.rename(alice, titled, "Mine")
-    first = actions.send_message(alice, titled, "hello")
+    organize.rename(alice, titled, "Mine")
+    first = send.send_message(alice, titled, "hello")
     answer(worker, "hi")
-    arrangement.rename(alice, titled, "")
-    actions.send_message(alice, titled, "and?")
+    organize.rename(alice, titled, "")
+    send.send_message(alice, titled, "and?")
     answer(worker, "more")
     assert titles_of(titled) == []
-    retrying.retry(alice, first.answer)
+    retry.retry(alice, first.answer)
     answer(worker, "hi again")
     assert len(titles_of(titled)) == 1
     answer(worker, "A Greeting")
-    retrying.retry(alice, first.answer)
+    retry.retry(alice, first.answer)
     answer(worker, "hi once more")
     assert len(titles_of(titled)) == 1
 
@@ -94,7 +95,7 @@ def test_later_answers_retries_and_named_conversations_ask_for_none(
 def test_unanswered_questions_keep_their_first_words(
     reason: FinishReason, alice: User, titled: Conversation, worker: StepWorker
 ) -> None:
-    actions.send_message(alice, titled, "hello there")
+    send.send_message(alice, titled, "hello there")
     error = ErrorFacts(code="x", message="x.") if reason is FinishReason.ERROR else None
     answer(worker, "hi", reason, error=error)
     assert titles_of(titled) == []
@@ -103,13 +104,13 @@ def test_unanswered_questions_keep_their_first_words(
 
 
 def test_a_recited_document_is_not_named(alice: User, titled: Conversation, worker: StepWorker) -> None:
-    quoting.quote(alice, titled)
+    quote.quote(alice, titled)
     answer(worker, "whatever")
     assert titles_of(titled) == []
 
 
 def test_a_failed_title_leaves_the_first_words(alice: User, titled: Conversation, worker: StepWorker) -> None:
-    actions.send_message(alice, titled, "hello there")
+    send.send_message(alice, titled, "hello there")
     answer(worker, "hi")
     answer(worker, "Bad", FinishReason.ERROR, error=ErrorFacts(code="x", message="x."))
     titled.refresh_from_db()

@@ -14,8 +14,13 @@ from django.utils import timezone
 from pydantic_monty import Monty
 
 from chatsite.accounts.models import User
-from chatsite.chat import access, actions, branches, calling, calls, dispatch, queueing, retrying, tasks, tuning
+from chatsite.chat import tasks
+from chatsite.chat.actions import queue, retry, send, settings, tree
+from chatsite.chat.actions import tool_calls as actions_tool_calls
+from chatsite.chat.generation import request
+from chatsite.chat.generation import tool_calls as generation_tool_calls
 from chatsite.chat.models import Conversation, Generation, Message, QueuedMessage
+from chatsite.chat.queries import access
 from chatsite.chat.tools import catalog, python
 from chatsite.sharing import snapshots
 from chatsite.transfer import reading, records
@@ -29,7 +34,7 @@ from tests.web.test_pages import HX, signed_in
 def conversation(conversation: Conversation, alice: User, worker: StepWorker) -> Conversation:
     """One whose answers may call tools."""
     worker.announce(kit=kit().to_bytes(), context_tokens=400)
-    return tuning.tune(alice, conversation, tools=True)
+    return settings.tune(alice, conversation, tools=True)
 
 
 def call(attempt: Attempt, *calls: tuple[str, str]) -> None:
@@ -41,7 +46,7 @@ def call(attempt: Attempt, *calls: tuple[str, str]) -> None:
 
 
 def ask(alice: User, conversation: Conversation, worker: StepWorker, text: str = "What is 6 * 7?") -> Attempt:
-    actions.send_message(alice, conversation, text)
+    send.send_message(alice, conversation, text)
     return worker.claim().start()
 
 
@@ -69,7 +74,7 @@ def test_result_goes_to_the_model_and_the_answer_goes_on(
     assert conversation.leaf_id == answer.pk
     assert (called.parent_id, answer.parent_id, answer.content) == (question.pk, called.pk, "It is 42.")
     assert called.calling_since is None
-    (kept,) = calls.of(called)
+    (kept,) = generation_tool_calls.of(called)
     assert (kept.result, kept.has_failed) == ("42", False)
     third = ask(alice, conversation, worker, "And twice that?")
     assert [m.role for m in third.claim.request.messages] == [
@@ -80,10 +85,10 @@ def test_result_goes_to_the_model_and_the_answer_goes_on(
 def test_without_the_switch_no_tool_is_offered(
     alice: User, conversation: Conversation, worker: StepWorker, site: Callable[..., None]
 ) -> None:
-    tuning.tune(alice, conversation, tools=False)
+    settings.tune(alice, conversation, tools=False)
     assert ask(alice, conversation, worker).claim.request.tools == ()
     site(tools=())
-    other = actions.start_conversation(alice, tools=True)
+    other = send.start_conversation(alice, tools=True)
     assert ask(alice, other, worker).claim.request.tools == ()
 
 
@@ -104,7 +109,7 @@ def test_a_bad_call_fails_alone_with_its_reason(
     alice: User, conversation: Conversation, worker: StepWorker, name: str, arguments: str, said: str
 ) -> None:
     call(ask(alice, conversation, worker), (name, arguments), ("python", '{"code": "2 + 2"}'))
-    bad, good = calls.of(path(conversation)[1])
+    bad, good = generation_tool_calls.of(path(conversation)[1])
     assert bad.has_failed
     assert said in (bad.result or "")
     assert (good.result, good.has_failed) == ("4", False)
@@ -155,7 +160,7 @@ def test_search_finds_ones_own_alone(
     alice: User, bob: User, conversation: Conversation, worker: StepWorker, site: Callable[..., None]
 ) -> None:
     for user in (alice, bob):
-        mine = actions.start_conversation(user)
+        mine = send.start_conversation(user)
         Message.objects.create(conversation=mine, role="user", content=f"The xyzzy of <b>{user.username}</b>")
     found = catalog.answer(alice, "search_chats", '{"query": "xyzzy"}')
     assert "<b>alice</b>" in found.text.replace("&lt;", "<")
@@ -166,9 +171,9 @@ def test_search_finds_ones_own_alone(
 def test_after_so_many_rounds_the_model_must_answer(
     alice: User, conversation: Conversation, worker: StepWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch, "MAX_ROUNDS", 3)
+    monkeypatch.setattr(request, "MAX_ROUNDS", 3)
     attempt = ask(alice, conversation, worker)
-    for _ in range(dispatch.MAX_ROUNDS):
+    for _ in range(request.MAX_ROUNDS):
         assert attempt.claim.request.tool_choice == "auto"
         call(attempt, ("time", "{}"))
         attempt = worker.claim().start()
@@ -176,10 +181,10 @@ def test_after_so_many_rounds_the_model_must_answer(
 
 
 def test_too_many_calls_are_told_so(alice: User, conversation: Conversation, worker: StepWorker) -> None:
-    call(ask(alice, conversation, worker), *[("python", '{"code": "1"}')] * (calls.MAX_CALLS + 2))
-    kept = calls.of(path(conversation)[1])
-    assert [c.has_failed for c in kept] == [False] * calls.MAX_CALLS + [True, True]
-    assert kept[-1].result == calls.TOO_MANY
+    call(ask(alice, conversation, worker), *[("python", '{"code": "1"}')] * (generation_tool_calls.MAX_CALLS + 2))
+    kept = generation_tool_calls.of(path(conversation)[1])
+    assert [c.has_failed for c in kept] == [False] * generation_tool_calls.MAX_CALLS + [True, True]
+    assert kept[-1].result == generation_tool_calls.TOO_MANY
 
 
 def test_a_lost_task_is_made_up_for_and_a_dead_workers_call_counts_as_failed(
@@ -190,22 +195,22 @@ def test_a_lost_task_is_made_up_for_and_a_dead_workers_call_counts_as_failed(
     attempt.finish(FinishReason.TOOL_CALLS)
     assert tasks.recording.record(attempt.id)  # and then the site worker died
     called = path(conversation)[1]
-    assert calling.due() == []  # its own task may just be at it
+    assert actions_tool_calls.due() == []  # its own task may just be at it
     before = timezone.now() - datetime.timedelta(seconds=60)
     Message.objects.filter(pk=called.pk).update(calling_since=before)
-    assert calling.due() == [called.pk]
-    claimed = calling._claimed(called.pk)
+    assert actions_tool_calls.due() == [called.pk]
+    claimed = actions_tool_calls._claimed(called.pk)
     assert claimed is not None
-    calling.go_on(called.pk)  # another one comes along: it is not made twice
-    assert calls.of(path(conversation)[1])[0].result is None
+    actions_tool_calls.go_on(called.pk)  # another one comes along: it is not made twice
+    assert generation_tool_calls.of(path(conversation)[1])[0].result is None
     kept = path(conversation)[1].calls
     assert kept is not None
     kept[0]["began_at"] -= 3_600
     Message.objects.filter(pk=called.pk).update(calls=kept)
     tasks.call(str(called.pk))
-    assert calls.of(path(conversation)[1])[0].result == calling.LOST
-    assert worker.claim().claim.request.messages[-1].content == calling.LOST
-    calling.go_on(called.pk)
+    assert generation_tool_calls.of(path(conversation)[1])[0].result == actions_tool_calls.LOST
+    assert worker.claim().claim.request.messages[-1].content == actions_tool_calls.LOST
+    actions_tool_calls.go_on(called.pk)
     assert len(path(conversation)) == 3  # going on twice begins one answer
 
 
@@ -216,14 +221,14 @@ def test_stop_between_two_answers_ends_it_there(
     attempt.call("python", '{"code": "1"}')
     attempt.finish(FinishReason.TOOL_CALLS)
     tasks.recording.record(attempt.id)
-    sent = queueing.say(alice, conversation, "next")
+    sent = queue.say(alice, conversation, "next")
     assert isinstance(sent, QueuedMessage)  # it goes on: what is typed meanwhile waits
-    with pytest.raises(actions.errors.AnswerRunning):
-        actions.send_message(alice, conversation, "now")
+    with pytest.raises(send.errors.AnswerRunning):
+        send.send_message(alice, conversation, "now")
     client = signed_in(alice)
     assert client.post(f"/chat/generations/{attempt.id}/stop/", headers=HX).status_code == 204
     called = path(conversation)[1]
-    assert (called.calling_since, calls.of(called)[0].result) == (None, calling.STOPPED)
+    assert (called.calling_since, generation_tool_calls.of(called)[0].result) == (None, actions_tool_calls.STOPPED)
     tasks.call(str(called.pk))
     assert len(path(conversation)) == 2
 
@@ -235,7 +240,7 @@ def test_a_strangers_stop_changes_nothing(
     attempt.call("python", '{"code": "1"}')
     attempt.finish(FinishReason.TOOL_CALLS)
     tasks.recording.record(attempt.id)
-    calling.stop(bob, Generation.objects.get(pk=attempt.id))
+    actions_tool_calls.stop(bob, Generation.objects.get(pk=attempt.id))
     assert path(conversation)[1].calling_since is not None
 
 
@@ -244,17 +249,17 @@ def test_refusal_of_the_next_answer_stands_there_with_its_reason_and_retry(
 ) -> None:
     attempt = ask(alice, conversation, worker)
     site(max_active_per_user=1)
-    other = actions.start_conversation(alice)
+    other = send.start_conversation(alice)
     attempt.call("python", '{"code": "1"}')
     attempt.finish(FinishReason.TOOL_CALLS)
     tasks.recording.record(attempt.id)
-    actions.send_message(alice, other, "in between")
-    calling.go_on_after(attempt.id)
+    send.send_message(alice, other, "in between")
+    actions_tool_calls.go_on_after(attempt.id)
     failed = path(conversation)[-1]
     assert (failed.generation.status, failed.generation.error_code) == ("failed", "too_many_active")
     assert conversation.leaf_id == failed.pk
     site(max_active_per_user=4)
-    retrying.retry(alice, failed)
+    retry.retry(alice, failed)
     worker.claim()  # the other conversation's
     again = worker.claim().claim.request
     assert [m.role for m in again.messages] == [Role.USER, Role.ASSISTANT, Role.TOOL]
@@ -262,7 +267,7 @@ def test_refusal_of_the_next_answer_stands_there_with_its_reason_and_retry(
 
 def test_queue_goes_on_only_after_the_last_answer(alice: User, conversation: Conversation, worker: StepWorker) -> None:
     attempt = ask(alice, conversation, worker)
-    queueing.say(alice, conversation, "next")
+    queue.say(alice, conversation, "next")
     call(attempt, ("time", "{}"))
     assert [m.role for m in path(conversation)].count("user") == 1
     second = worker.claim().start()
@@ -289,7 +294,7 @@ def test_page_shows_calls_as_they_come_and_goes_on_by_itself(
     assert "ended without an answer" not in page
     news = f"/chat/{conversation.pk}/news/?leaf={called.pk}"
     assert f'id="calls-{called.pk}" hx-swap-oob="true"' in client.get(news, headers=HX).content.decode()
-    calling.go_on_after(attempt.id)
+    actions_tool_calls.go_on_after(attempt.id)
     news_now = client.get(news, headers=HX).content.decode()
     assert "&lt;i&gt;hm&lt;/i&gt;" in news_now
     assert "<i>hm" not in news_now
@@ -313,7 +318,7 @@ def test_answer_begun_while_the_page_is_drawn_is_on_it_or_asked_for_again(
         conversation = found(user, pk)
         if not begun:
             begun.append(None)
-            calling.go_on_after(attempt.id)
+            actions_tool_calls.go_on_after(attempt.id)
         return conversation
 
     for address, headers in (
@@ -345,7 +350,7 @@ def test_calls_survive_export_import_and_fork_and_are_named_alone_in_a_link(
     assert "6*7" not in json.dumps(snapshot)
     turns = list(snapshots.turns_of(snapshot))
     assert turns[1].tools == ("Python",)
-    forked = branches.fork(alice, Message.objects.get(pk=conversation.leaf_id))
+    forked = tree.fork(alice, Message.objects.get(pk=conversation.leaf_id))
     assert [bool(m.calls) for m in path(forked)] == [False, True, False]
     assert forked.tools
     file: dict[str, Any] = json.loads(records.encode(record))

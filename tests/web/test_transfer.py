@@ -17,8 +17,11 @@ from django.test import AsyncClient, Client
 from django.utils.http import parse_header_parameters
 
 from chatsite.accounts.models import User
-from chatsite.chat import access, actions, attachments, branches, feedback, recording, retrying
+from chatsite.chat.actions import attachments, feedback, retry, send
+from chatsite.chat.actions import tree as actions_tree
+from chatsite.chat.generation import record as generation_record
 from chatsite.chat.models import Attachment, Conversation, Feedback, Generation, Message, Tag
+from chatsite.chat.queries import access
 from chatsite.transfer import importing, reading, records, writing
 from chatsite.transfer.errors import ImportRefused
 from chatsite.transfer.importing import Summary, import_file
@@ -34,21 +37,21 @@ def answer(worker: StepWorker, *pieces: str, thought: str = "", reason: FinishRe
         attempt.think(thought)
     attempt.write(*pieces)
     attempt.finish(reason)
-    recording.record(attempt.id)
+    generation_record.record(attempt.id)
 
 
 @pytest.fixture
 def rich(alice: User, conversation: Conversation, worker: StepWorker) -> Conversation:
     """With a branch, a thought, a file, an opinion, settings, tags, a stopped answer and hostile text."""
     file = attachments.add(alice, conversation, "n.txt", b"a fact")
-    first = actions.send_message(alice, conversation, "Why <b>?", attachments=[file.pk])
+    first = send.send_message(alice, conversation, "Why <b>?", attachments=[file.pk])
     answer(worker, "**Be", "cause** <script>alert(1)</script> ![x](https://evil.example/?q=1)", thought="hm\nhm")
     feedback.give(alice, first.answer, -1, reason="wrong", comment="no")
-    retrying.retry(alice, first.answer)
+    retry.retry(alice, first.answer)
     answer(worker, "Other", reason=FinishReason.CANCELLED)
-    actions.edit(alice, first.message, "Why not?")
+    send.edit(alice, first.message, "Why not?")
     answer(worker, "Edited")
-    branches.select(alice, first.answer)
+    actions_tree.select(alice, first.answer)
     row = Conversation.objects.get(pk=conversation.pk)
     row.title, row.is_title_own, row.system_prompt = "My </style> “title”", True, "Be brief."
     row.temperature, row.thinking, row.max_tokens = 0.3, True, 99
@@ -115,14 +118,14 @@ def test_conversation_goes_on_after_its_import(rich: Conversation, bob: User, wo
     brought_in(bob, records.encode(reading.record_of(rich)))
     copy = access.conversations_of(bob).get()
     shown = access.path_of(copy)[-1]
-    sent = actions.send_message(bob, copy, "and then?")
+    sent = send.send_message(bob, copy, "and then?")
     assert sent.message.parent_id == shown.pk
     assert sent.message.pk > shown.pk
     assert "a fact" in worker.claim().claim.request.messages[1].content
 
 
 def test_answer_being_written_is_left_out(alice: User, conversation: Conversation) -> None:
-    actions.send_message(alice, conversation, "hi")
+    send.send_message(alice, conversation, "hi")
     conversation.refresh_from_db()
     record = reading.record_of(conversation)
     assert [(message.role, message.content) for message in record.messages] == [("user", "hi")]
@@ -134,8 +137,8 @@ async def test_all_conversations_come_as_one_zip_that_can_be_imported(
 ) -> None:
     from channels.db import database_sync_to_async as in_thread
 
-    await in_thread(actions.start_conversation)(alice)
-    await in_thread(actions.start_conversation)(bob)
+    await in_thread(send.start_conversation)(alice)
+    await in_thread(send.start_conversation)(bob)
     client = AsyncClient()
     await in_thread(client.force_login)(alice)
     response: Any = await client.get("/transfer/all.zip")

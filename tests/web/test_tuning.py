@@ -10,9 +10,13 @@ from django.http import Http404
 from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions, answering, dispatch, errors, recording, tuning
-from chatsite.chat.composer import Gauge
+from chatsite.chat import errors
+from chatsite.chat.actions import answer as actions_answer
+from chatsite.chat.actions import send, settings
+from chatsite.chat.generation import record
+from chatsite.chat.generation import request as generation_request
 from chatsite.chat.models import Conversation, Generation
+from chatsite.chat.views.context_usage import Gauge
 from tests.web.chat_worker import MODEL, StepWorker
 from tests.web.test_pages import HX, signed_in
 
@@ -30,19 +34,19 @@ def answer(worker: StepWorker, text: str = "yes") -> None:
     attempt = worker.claim().start()
     attempt.write(text)
     attempt.finish()
-    recording.record(attempt.id)
+    record.record(attempt.id)
 
 
-def request_of(sent: answering.Sent) -> Any:
-    return dispatch.frozen_request_of(sent.generation)
+def request_of(sent: actions_answer.Sent) -> Any:
+    return generation_request.frozen_request_of(sent.generation)
 
 
 def test_settings_hold_from_the_next_answer_on(alice: User, conversation: Conversation, worker: StepWorker) -> None:
-    first = actions.send_message(alice, conversation, "one")
-    tuning.tune(alice, conversation, **EVERYTHING)  # type: ignore[arg-type]  # a test's table
+    first = send.send_message(alice, conversation, "one")
+    settings.tune(alice, conversation, **EVERYTHING)  # type: ignore[arg-type]  # a test's table
     assert request_of(first).sampling.temperature is None  # what is being written goes on as it was sent
     answer(worker)
-    request = request_of(actions.send_message(alice, conversation, "two"))
+    request = request_of(send.send_message(alice, conversation, "two"))
     assert (request.thinking, request.messages[0].content) == (True, "Be brief.")
     sampling = request.sampling
     assert (sampling.temperature, sampling.top_p, sampling.max_tokens) == (0.0, 0.5, 40)
@@ -50,15 +54,15 @@ def test_settings_hold_from_the_next_answer_on(alice: User, conversation: Conver
 
 
 def test_settings_go_with_the_first_message_and_into_no_other_chat(alice: User, site: Any, redis: Any) -> None:
-    begun = actions.begin(alice, "hi", **EVERYTHING)  # type: ignore[arg-type]
-    assert dispatch.frozen_request_of(Generation.objects.get()).sampling.max_tokens == 40
-    other = actions.begin(alice, "hi")
+    begun = send.begin(alice, "hi", **EVERYTHING)  # type: ignore[arg-type]
+    assert generation_request.frozen_request_of(Generation.objects.get()).sampling.max_tokens == 40
+    other = send.begin(alice, "hi")
     assert (begun.temperature, other.temperature, other.system_prompt, other.thinking) == (0.0, None, "", None)
 
 
 def test_what_is_not_given_stays_and_none_is_the_models_own(alice: User, conversation: Conversation) -> None:
-    tuning.tune(alice, conversation, **EVERYTHING)  # type: ignore[arg-type]
-    changed = tuning.tune(alice, conversation, temperature=None)
+    settings.tune(alice, conversation, **EVERYTHING)  # type: ignore[arg-type]
+    changed = settings.tune(alice, conversation, temperature=None)
     changed.refresh_from_db()
     assert (changed.temperature, changed.top_p, changed.system_prompt) == (None, 0.5, "Be brief.")
 
@@ -74,7 +78,7 @@ def test_number_out_of_range_is_refused_by_name(
     alice: User, conversation: Conversation, name: str, value: float
 ) -> None:
     with pytest.raises(errors.InvalidSettings, match=name):
-        tuning.tune(alice, conversation, **{name: value})  # type: ignore[arg-type]
+        settings.tune(alice, conversation, **{name: value})  # type: ignore[arg-type]
     conversation.refresh_from_db()
     assert getattr(conversation, name) is None
 
@@ -84,29 +88,29 @@ def test_model_it_has_may_stay_while_nobody_serves_it(
 ) -> None:
     Conversation.objects.update(model="gone")
     worker.announce()
-    assert tuning.tune(alice, conversation, model="gone", thinking=False).thinking is False
+    assert settings.tune(alice, conversation, model="gone", thinking=False).thinking is False
     with pytest.raises(errors.ModelUnknown):
-        tuning.tune(alice, conversation, model="other")
-    assert tuning.tune(alice, conversation, model=MODEL).model == MODEL
+        settings.tune(alice, conversation, model="other")
+    assert settings.tune(alice, conversation, model=MODEL).model == MODEL
 
 
 def test_long_instructions_are_refused_with_both_numbers(alice: User, conversation: Conversation, site: Any) -> None:
     site(max_message_chars=10)
     with pytest.raises(errors.InstructionsTooLong) as refused:
-        tuning.tune(alice, conversation, system_prompt="x" * 11)
+        settings.tune(alice, conversation, system_prompt="x" * 11)
     assert refused.value.facts == {"num_chars": 11, "max_chars": 10}
 
 
 def test_strangers_settings_are_not_there(bob: User, conversation: Conversation) -> None:
     with pytest.raises(Http404):
-        tuning.tune(bob, conversation, thinking=True)
+        settings.tune(bob, conversation, thinking=True)
     page = signed_in(bob).post(f"/chat/{conversation.pk}/tune/", {"thinking": "on"})
     assert page.status_code == 404
 
 
 @pytest.mark.parametrize("headers", [{}, HX], ids=["plain", "htmx"])
 def test_form_saves_what_it_sends_alone(alice: User, conversation: Conversation, headers: dict[str, str]) -> None:
-    tuning.tune(alice, conversation, top_p=0.5)
+    settings.tune(alice, conversation, top_p=0.5)
     client = signed_in(alice)
     saved = client.post(f"/chat/{conversation.pk}/tune/", {"thinking": "off", "temperature": "0.7"}, headers=headers)
     assert saved.status_code == (200 if headers else 302)
@@ -158,7 +162,7 @@ def test_gauge_shows_the_last_answers_tokens_and_warns_when_little_is_left(
     alice: User, conversation: Conversation, worker: StepWorker
 ) -> None:
     worker.announce(context_tokens=400)
-    actions.send_message(alice, conversation, "one")
+    send.send_message(alice, conversation, "one")
     answer(worker)
     page = signed_in(alice).get(f"/chat/{conversation.pk}/").content.decode()
     assert 'aria-label="Context: 15 of 400 tokens"' in page  # 11 of prompt, 7 of answer, 3 of them thought

@@ -12,8 +12,9 @@ from django.test import Client
 
 from chatsite.accounts.models import ApiKey, User
 from chatsite.api.authentication import authenticate
-from chatsite.chat import actions, consumers
+from chatsite.chat.actions import send
 from chatsite.chat.models import Conversation
+from chatsite.chat.streams import sse
 from chatsite.rules import second_factor
 from chatsite.rules.effective import rules_of
 from chatsite.rules.models import SiteRules
@@ -157,8 +158,8 @@ def test_keys_of_the_api_are_not_asked(ann: User) -> None:
 
 
 def test_links_for_people_of_the_site_ask_and_those_for_anyone_do_not(page: Client, alice: User) -> None:
-    conversation = actions.start_conversation(alice)
-    actions.send_message(alice, conversation, "Hello")
+    conversation = send.start_conversation(alice)
+    send.send_message(alice, conversation, "Hello")
     for scope, is_open in ((Share.Scope.SIGNED_IN, False), (Share.Scope.ANYONE, True)):
         link = sharing.share(alice, conversation.pk, scope=scope, days=None, with_thoughts=False)
         assert page.get(f"/s/{link.token}/").status_code == 200
@@ -172,7 +173,7 @@ def test_links_for_people_of_the_site_ask_and_those_for_anyone_do_not(page: Clie
 
 @pytest.mark.usefixtures("hub")
 async def test_streams_and_sockets_are_refused(alice: User, conversation: Conversation, worker: StepWorker) -> None:
-    sent = await in_thread(actions.send_message)(alice, conversation, "Why?")
+    sent = await in_thread(send.send_message)(alice, conversation, "Why?")
     await in_thread(ask_of)("everybody")
     async with Stream(alice, sent.generation.pk) as stream:
         assert stream.status == 401
@@ -187,8 +188,8 @@ async def test_streams_and_sockets_are_refused(alice: User, conversation: Conver
 
 @pytest.mark.usefixtures("hub")
 async def test_open_streams_end_when_the_rules_begin_to_ask(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumers, "PING_SECONDS", 0.05)
-    monkeypatch.setattr(consumers, "RECHECK_SECONDS", 0.05)
+    monkeypatch.setattr(sse, "PING_SECONDS", 0.05)
+    monkeypatch.setattr(sse, "RECHECK_SECONDS", 0.05)
     browser = Client()
     await in_thread(browser.force_login)(alice)
     async with Window(alice, session=browser.session) as window:

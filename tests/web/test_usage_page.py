@@ -16,7 +16,7 @@ from django.test import Client
 from django.utils import timezone, translation
 
 from chatsite.accounts.models import ApiKey, User
-from chatsite.chat import actions
+from chatsite.chat.actions import send
 from chatsite.rules.models import GroupRules, UserRules
 from chatsite.usage import drawing, ledger, summary
 from chatsite.usage.models import UsageDay
@@ -63,7 +63,7 @@ def test_what_is_left_has_numbers_a_reset_and_a_meter(
     for _ in range(20):
         use(alice)
     site(max_completion_tokens=600)
-    actions.send_message(alice, conversation, "hi")
+    send.send_message(alice, conversation, "hi")
     client = signed_in(alice)
     text = words(client)
     assert "7,600 of 10,000 tokens are left; new ones come at 00:00." in text

@@ -12,7 +12,9 @@ import redis as redis_py
 from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions, answering, arrangement, dispatch, recording, tasks
+from chatsite.chat import tasks
+from chatsite.chat.actions import answer, organize, send
+from chatsite.chat.generation import record, request
 from chatsite.chat.models import Conversation, Generation
 from chatsite.usage.models import UsageDay
 from inference.coordination import redis_keys
@@ -29,7 +31,7 @@ HUGE = 10**12
 
 
 @pytest.fixture
-def attempt(sent: answering.Sent, worker: StepWorker, redis: redis_py.Redis, site: Callable[..., None]) -> Attempt:
+def attempt(sent: answer.Sent, worker: StepWorker, redis: redis_py.Redis, site: Callable[..., None]) -> Attempt:
     """Claimed: its worker may write its log, and whatever else it likes below it."""
     return worker.claim().start()
 
@@ -65,8 +67,8 @@ def test_a_finish_with_a_trillion_tokens_costs_what_its_log_shows(
 ) -> None:
     worker.announce(kit=kit().to_bytes())
     limit(alice, tokens_per_day=10_000)
-    row = actions.send_message(alice, actions.start_conversation(alice), "hi").generation
-    prompt_tokens = dispatch.frozen_request_of(row).prompt_tokens
+    row = send.send_message(alice, send.start_conversation(alice), "hi").generation
+    prompt_tokens = request.frozen_request_of(row).prompt_tokens
     assert prompt_tokens > 0
     attempt = worker.claim().start()
     usage = dict.fromkeys(("prompt_tokens", "completion_tokens", "reasoning_tokens"), HUGE)
@@ -76,7 +78,7 @@ def test_a_finish_with_a_trillion_tokens_costs_what_its_log_shows(
         *("done", prompt_tokens, 3, 3),
     )
     assert UsageDay.objects.get().charged_tokens == prompt_tokens + 3
-    assert actions.send_message(alice, actions.start_conversation(alice), "again")
+    assert send.send_message(alice, send.start_conversation(alice), "again")
 
 
 def test_a_log_with_more_tokens_than_the_cap_costs_the_cap(attempt: Attempt, redis: redis_py.Redis) -> None:
@@ -107,7 +109,7 @@ def test_deleting_an_answer_with_a_forged_finish_costs_no_more_either(
     attempt: Attempt, alice: User, conversation: Conversation, redis: redis_py.Redis
 ) -> None:
     plant(redis, attempt, delta("x", num_tokens=2), finish(usage={"completion_tokens": HUGE}))
-    arrangement.delete(alice, conversation)
+    organize.delete(alice, conversation)
     assert UsageDay.objects.get().charged_tokens == 2
 
 
@@ -213,7 +215,7 @@ def test_an_answer_whose_facts_are_none_can_be_stopped(
 ) -> None:
     redis.hset(redis_keys.generation(attempt.id), mapping={"state": "waiting", **fields})
     row = Generation.objects.get(pk=attempt.id)
-    actions.stop(alice, row)
+    send.stop(alice, row)
     sweep(row)
     assert row.status in ("failed", "stopped")
 
@@ -252,7 +254,7 @@ def test_a_log_behind_which_nothing_can_be_written_is_recorded_and_forgotten(
 
 def test_asking_to_record_what_has_not_finished_does_nothing(attempt: Attempt, redis: redis_py.Redis) -> None:
     attempt.write("so far")
-    assert recording.record(attempt.id) is False
+    assert record.record(attempt.id) is False
     row = recorded(attempt)
     assert (row.status, row.message.content) == ("active", "")
     attempt.finish()
@@ -336,7 +338,7 @@ def test_a_report_of_a_swap_that_no_worker_gives_is_none(redis: redis_py.Redis, 
     order = uuid4()
     redis.set(redis_keys.swap_report(order), json.dumps({"order": str(order), "state": "ready", **fields}))
     with pytest.raises(InvalidRequest):
-        dispatch.inference_client().swap_report(order)
+        request.inference_client().swap_report(order)
 
 
 def test_a_hundred_megabytes_are_not_fetched_for_a_card(redis: redis_py.Redis) -> None:

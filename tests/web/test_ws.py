@@ -15,11 +15,14 @@ from django.contrib.auth.models import AnonymousUser
 from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat import actions, answering, recording, sockets, streams
-from chatsite.chat.hub import Hub
+from chatsite.chat.actions import answer
+from chatsite.chat.actions import send as actions_send
+from chatsite.chat.generation import record
 from chatsite.chat.models import Conversation
 from chatsite.chat.routing import websocket_urlpatterns
-from chatsite.chat.streams import Budget
+from chatsite.chat.streams import limits, websocket
+from chatsite.chat.streams.hub import Hub
+from chatsite.chat.streams.limits import Budget
 from tests.web.chat_worker import StepWorker
 from tests.web.sse_client import Shown, SseEvent
 
@@ -75,15 +78,15 @@ class Socket:
         return Shown().take(SseEvent(frame["event"], frame["data"], frame.get("id", "")) for frame in own)
 
 
-async def send(user: User, conversation: Conversation, text: str) -> answering.Sent:
-    return await in_thread(actions.send_message)(user, conversation, text)
+async def send(user: User, conversation: Conversation, text: str) -> answer.Sent:
+    return await in_thread(actions_send.send_message)(user, conversation, text)
 
 
 async def finish(worker: StepWorker, *pieces: str) -> None:
     attempt = worker.claim().start()
     attempt.write(*pieces)
     attempt.finish()
-    await in_thread(recording.record)(attempt.id)
+    await in_thread(record.record)(attempt.id)
 
 
 async def test_answers_being_written_and_those_that_begin_later_are_told(
@@ -161,7 +164,7 @@ async def test_generations_of_others_can_be_neither_followed_nor_stopped(
     sent = await send(alice, conversation, "secret")
     attempt = worker.claim()
     attempt.write("secret answer")
-    theirs = await in_thread(actions.start_conversation)(bob)
+    theirs = await in_thread(actions_send.start_conversation)(bob)
     async with Socket(bob, theirs.pk) as socket:
         for verb in ("follow", "stop"):
             await socket.say({"type": verb, "generation": str(sent.generation.pk)})
@@ -190,14 +193,14 @@ async def test_bad_frame_is_answered_and_the_socket_lives(
 async def test_long_frames_and_too_many_are_refused(
     alice: User, conversation: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sockets, "MAX_FRAMES_PER_MINUTE", 2)
+    monkeypatch.setattr(websocket, "MAX_FRAMES_PER_MINUTE", 2)
     async with Socket(alice, conversation.pk) as socket:
         await socket.communicator.send_to(text_data="x" * 5_000)
         await socket.until("error", code="too_long")
         for _ in range(3):
             await socket.say({})
         await socket.until("error", code="too_many")
-        assert (await socket.communicator.receive_output())["code"] == sockets.TOO_MANY
+        assert (await socket.communicator.receive_output())["code"] == websocket.TOO_MANY
 
 
 async def test_leaving_gives_everything_back(
@@ -209,13 +212,13 @@ async def test_leaving_gives_everything_back(
         assert hub.num_viewers == 1
     assert hub.num_viewers == 0
     assert not hub._mailboxes
-    assert not streams._open
+    assert not limits._open
 
 
 async def test_spent_budget_closes_and_asks_to_come_again(
     alice: User, conversation: Conversation, worker: StepWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sockets, "Budget", lambda **_: Budget(max_bytes=500))
+    monkeypatch.setattr(websocket, "Budget", lambda **_: Budget(max_bytes=500))
     await send(alice, conversation, "one")
     worker.claim().write("x" * 2_000)
     async with Socket(alice, conversation.pk) as socket:

@@ -31,7 +31,8 @@ from chatsite.accounts import limits
 from chatsite.accounts.models import ApiKey, User
 from chatsite.audit import log as audit
 from chatsite.audit.models import Action
-from chatsite.chat import actions, arrangement, attachments, feedback, queueing, recording, retrying, temporary
+from chatsite.chat.actions import attachments, feedback, organize, queue, retry, send, temporary
+from chatsite.chat.generation import record
 from chatsite.chat.models import Conversation, Generation, Message
 from chatsite.personas.models import Persona
 from chatsite.prompts.models import PromptTemplate
@@ -77,7 +78,7 @@ def leave(other: User, staff: User, worker: StepWorker, redis: redis_py.Redis) -
     browser, unlisted = _sessions(user)
     importing.import_file(user, io.BytesIO(data := json.dumps(exports.chatgpt()).encode()), len(data))
     running, claimed = _under_way(user, worker)
-    waiting = actions.send_message(user, actions.start_conversation(user), f"{MARK} waits").generation
+    waiting = send.send_message(user, send.start_conversation(user), f"{MARK} waits").generation
     limits.RequestRate(redis).take(user.pk, 100)
     cache.set(f"allauth:rl:account:reauthenticate:10/m/user:user:{user.pk}", [1.0], 600)
     return Traces(user, link, secret, browser, unlisted, running, claimed, waiting)
@@ -88,19 +89,19 @@ def answer(worker: StepWorker, text: str) -> None:
     attempt.think(f"{MARK} thought")
     attempt.write(text)
     attempt.finish()
-    recording.record(attempt.id)
+    record.record(attempt.id)
 
 
 def _conversation_with_branches(user: User, worker: StepWorker) -> Conversation:
-    talk = actions.start_conversation(user, system_prompt=f"{MARK} instructions")
+    talk = send.start_conversation(user, system_prompt=f"{MARK} instructions")
     file = attachments.add(user, talk, f"{MARK}.txt", f"{MARK} in a file".encode())
-    sent = actions.send_message(user, talk, f"{MARK} first", attachments=[file.pk])
+    sent = send.send_message(user, talk, f"{MARK} first", attachments=[file.pk])
     answer(worker, f"{MARK} answer")
-    retrying.retry(user, sent.answer)
+    retry.retry(user, sent.answer)
     answer(worker, f"{MARK} another answer")
-    actions.edit(user, sent.message, f"{MARK} asked differently")
+    send.edit(user, sent.message, f"{MARK} asked differently")
     answer(worker, f"{MARK} third answer")
-    arrangement.tag(user, talk, f"{MARK}tag")
+    organize.tag(user, talk, f"{MARK}tag")
     feedback.give(user, sent.answer, -1, reason="wrong", comment=f"{MARK} comment", is_reported=True)
     attachments.add(user, talk, "draft.txt", f"{MARK} draft".encode())
     attachments.add(user, None, "draft.txt", f"{MARK} draft of nothing yet".encode())
@@ -110,12 +111,12 @@ def _conversation_with_branches(user: User, worker: StepWorker) -> Conversation:
 
 def _of_others(user: User, other: User, staff: User, talk: Conversation, worker: StepWorker) -> None:
     """Each looked at the other's; and one handled the other's report."""
-    own = actions.start_conversation(other)
-    sent = actions.send_message(other, own, "Of somebody else")
+    own = send.start_conversation(other)
+    sent = send.send_message(other, own, "Of somebody else")
     attempt = worker.claim().start()
     attempt.write("An answer that stays")
     attempt.finish()
-    recording.record(attempt.id)
+    record.record(attempt.id)
     user.user_permissions.add(Permission.objects.get(codename="view_transcript"))
     user = User.objects.get(pk=user.pk)  # its permissions are remembered
     given = feedback.give(other, sent.answer, -1, is_reported=True)
@@ -166,14 +167,14 @@ def _sessions(user: User) -> tuple[Client, Client]:
 
 def _under_way(user: User, worker: StepWorker) -> tuple[Attempt, set[str]]:
     """An answer that a worker is writing, and a message with a file that waits for its end."""
-    talk = actions.start_conversation(user)
-    actions.send_message(user, talk, f"{MARK} runs")
+    talk = send.start_conversation(user)
+    send.send_message(user, talk, f"{MARK} runs")
     claimed = {str(worker.claim().id)}
     attempt = worker.claim()
     assert attempt.claim.request.messages[-1].content == f"{MARK} runs"
     attempt.start().write(f"half an answer, {MARK}")
     file = attachments.add(user, talk, "queued.txt", f"{MARK} in the queue".encode())
-    queueing.say(user, talk, f"{MARK} queued", idempotency_key=uuid.uuid4(), files=[file.pk])
+    queue.say(user, talk, f"{MARK} queued", idempotency_key=uuid.uuid4(), files=[file.pk])
     return attempt, {str(attempt.id), *claimed}
 
 

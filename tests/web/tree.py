@@ -8,19 +8,21 @@ from typing import Any
 import pytest
 
 from chatsite.accounts.models import User
-from chatsite.chat import access, actions, answering
+from chatsite.chat.actions import answer as actions_answer
+from chatsite.chat.actions import send
 from chatsite.chat.models import Conversation, Message
+from chatsite.chat.queries import access
 from tests.web.chat_worker import StepWorker
 from tests.web.test_actions import answer
 
 
 @pytest.fixture
-def asked(alice: User, conversation: Conversation, worker: StepWorker) -> Callable[..., answering.Sent]:
+def asked(alice: User, conversation: Conversation, worker: StepWorker) -> Callable[..., actions_answer.Sent]:
     """A question with its recorded answer, at the end of the shown path."""
 
-    def ask(question: str, *pieces: str, **how: Any) -> answering.Sent:
+    def ask(question: str, *pieces: str, **how: Any) -> actions_answer.Sent:
         conversation.refresh_from_db()
-        sent = actions.send_message(alice, conversation, question)
+        sent = send.send_message(alice, conversation, question)
         answer(worker, *(pieces or (f"answer to {question}",)), **how)
         return sent
 

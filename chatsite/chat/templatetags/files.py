@@ -6,7 +6,8 @@ from typing import Any
 
 from django import template
 
-from chatsite.chat import attachments, encoding
+from chatsite.chat.actions import attachments
+from chatsite.chat.files import encoding
 from chatsite.chat.models import Attachment, Conversation
 
 register = template.Library()

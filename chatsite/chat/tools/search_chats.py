@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from chatsite.accounts.models import User
 from chatsite.accounts.time_zones import zone_of
-from chatsite.chat import search
+from chatsite.chat.queries import search
 from chatsite.chat.tools.tool import Tool, ToolFailed
 
 MAX_HITS = 8

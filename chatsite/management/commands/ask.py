@@ -17,9 +17,11 @@ from django.db import OperationalError, close_old_connections
 from django.http import Http404
 
 from chatsite.accounts.models import User
-from chatsite.chat import access, actions, dispatch
+from chatsite.chat.actions import send
 from chatsite.chat.errors import SendRefused
+from chatsite.chat.generation import request
 from chatsite.chat.models import Generation
+from chatsite.chat.queries import access
 from chatsite.chat.text import clean
 from inference.coordination.log_view import Cursor, Log
 from inference.errors import EventsExpired, InvalidRequest, LogUnreadable, StoreUnavailable
@@ -54,8 +56,8 @@ class Command(BaseCommand):
             if options["conversation"]:
                 conversation = access.conversation_of(user, options["conversation"])
             else:
-                conversation = actions.start_conversation(user, model=options["model"], thinking=options["thinking"])
-            sent = actions.send_message(user, conversation, options["question"], sampling=sampling)
+                conversation = send.start_conversation(user, model=options["model"], thinking=options["thinking"])
+            sent = send.send_message(user, conversation, options["question"], sampling=sampling)
         except User.DoesNotExist:
             raise CommandError(f"There is no user {options['user']!r}.") from None
         except Http404:
@@ -85,7 +87,7 @@ class _Answer:
         self._status = ""
         self._user = user
         self._generation = generation
-        self._client = dispatch.inference_client()
+        self._client = request.inference_client()
         self._cursor: Cursor | None = None
         self._text = ""
         self._ends_line = True
@@ -98,7 +100,7 @@ class _Answer:
                 break
             except KeyboardInterrupt:
                 self._say("stopping …")
-                actions.stop(self._user, self._generation)
+                send.stop(self._user, self._generation)
                 try:
                     row = self._wait_for_end()
                     break
