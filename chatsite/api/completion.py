@@ -26,7 +26,7 @@ from chatsite.api import errors
 from chatsite.api.schemas import ChatCompletionRequest
 from chatsite.chat.actions import send
 from chatsite.chat.generation import quota
-from chatsite.chat.generation.request import inference_client
+from chatsite.chat.inference import inference_client
 from chatsite.chat.models import Generation
 from chatsite.chat.queries import access
 from chatsite.chat.streams.cancel import end_tasks

@@ -25,7 +25,7 @@ from chatsite.accounts.models import ApiKey, User
 from chatsite.api import completion, errors, responses, schemas
 from chatsite.api.authentication import authenticate, counts_still, seconds_left
 from chatsite.api.completion import Completion, Following, Signal, Text
-from chatsite.chat.generation.request import inference_client
+from chatsite.chat.inference import inference_client
 from chatsite.chat.streams.limits import RECHECK_SECONDS
 from chatsite.chat.streams.revocation import until_revoked
 from inference.coordination.log_view import tool_calls_of

@@ -26,7 +26,7 @@ class ChatConfig(AppConfig):
 
 
 def _forget_deleted(instance: Any, **kwargs: Any) -> None:
-    from chatsite.chat.generation import request  # models are loaded only once apps are ready
+    from chatsite.chat import inference  # models are loaded only once apps are ready
 
-    if request.may_be_kept(instance):
-        transaction.on_commit(functools.partial(request.forget, instance.pk), robust=True)
+    if inference.may_be_kept(instance):
+        transaction.on_commit(functools.partial(inference.forget, instance.pk), robust=True)

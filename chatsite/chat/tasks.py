@@ -17,6 +17,7 @@ from django.db import DatabaseError
 from django.utils import timezone
 
 from chatsite import advisory_lock
+from chatsite.chat import inference
 from chatsite.chat.actions import attachments, queue, temporary, tool_calls
 from chatsite.chat.generation import record as generation_record
 from chatsite.chat.generation import request as generation_request
@@ -117,7 +118,7 @@ def _sweep_active(generation_id: UUID) -> None:
     if row is None:
         return  # ended since the list was made
     try:
-        swept = generation_request.inference_client().sweep(generation_id, stop_requested=row.stop_requested)
+        swept = inference.inference_client().sweep(generation_id, stop_requested=row.stop_requested)
     except LogUnreadable:
         generation_record.end_unreadable(generation_id)
         return
@@ -142,12 +143,12 @@ def _enter_afresh(row: Generation) -> None:
         lost = ErrorFacts(code="request_lost", message="The question could not be read again.", retryable=True)
         generation_record.end_without_log(row.pk, FinishReason.ERROR, lost)
         return
-    generation_request.inference_client().submit(request)
+    inference.inference_client().submit(request)
     log.info("entered afresh", generation_id=str(row.pk))
 
 
 def _sweep_ended(generation_id: UUID) -> None:
-    client = generation_request.inference_client()
+    client = inference.inference_client()
     try:
         standing = client.standing(generation_id)
         if standing.state == "unknown" or standing.is_recorded:

@@ -23,7 +23,7 @@ from chatsite.accounts import sessions
 from chatsite.accounts.models import User
 from chatsite.audit import log as audit
 from chatsite.audit.origin import asked_by, origin
-from chatsite.chat.generation import request
+from chatsite.chat import inference
 from chatsite.chat.models import Conversation, Generation
 from chatsite.review import forgetting
 from chatsite.usage.models import UsageDay
@@ -65,7 +65,7 @@ def erase(user: User, actor: User | None) -> None:
             with transaction.atomic():
                 _erase(user.pk, actor)
                 connection.check_constraints()  # a row that came meanwhile is found here, not at somebody's commit
-                transaction.on_commit(functools.partial(request.forget_user, user.pk), robust=True)
+                transaction.on_commit(functools.partial(inference.forget_user, user.pk), robust=True)
             break
         except (OperationalError, IntegrityError) as error:
             if not attempts_left:

@@ -14,7 +14,7 @@ from django.db import connections
 from django.http import Http404
 
 from chatsite.accounts.models import User
-from chatsite.chat import errors, tasks
+from chatsite.chat import errors, inference, tasks
 from chatsite.chat.actions import organize, retry, send, tree
 from chatsite.chat.generation import record
 from chatsite.chat.generation import request as generation_request
@@ -342,7 +342,7 @@ def test_send_while_redis_is_away_is_kept_and_entered_by_the_sweeper(
     away = dataclasses.replace(settings.INFERENCE, redis_url="redis://127.0.0.1:1/0")
     with monkeypatch.context() as while_away:
         client = generation_request.InferenceClient(away)
-        while_away.setattr(generation_request, "inference_client", lambda: client)
+        while_away.setattr(inference, "inference_client", lambda: client)
         sent = send.send_message(alice, conversation, "kept")
         send.stop(alice, sent.generation)  # nor does a stop fail
         Generation.objects.filter(pk=sent.generation.pk).update(stop_requested=False)

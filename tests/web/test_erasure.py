@@ -23,8 +23,9 @@ from chatsite.accounts.models import ApiKey, User
 from chatsite.api.authentication import authenticate
 from chatsite.api.errors import Unauthorized
 from chatsite.audit.models import AuditEntry
+from chatsite.chat import inference
 from chatsite.chat.actions import send
-from chatsite.chat.generation import record, request
+from chatsite.chat.generation import record
 from chatsite.chat.models import Conversation, Generation, Message
 from chatsite.chat.streams import sse, websocket
 from chatsite.chat.streams.hub import Hub
@@ -108,7 +109,7 @@ def test_erasure_is_done_while_redis_is_away(
     words = words_of(left.user)
     client = InferenceClient(dataclasses.replace(settings.INFERENCE, redis_url="redis://127.0.0.1:1/0"))
     with monkeypatch.context() as while_away:
-        while_away.setattr(request, "inference_client", lambda: client)
+        while_away.setattr(inference, "inference_client", lambda: client)
         erasure.erase(left.user, left.user)
     client.close()
     assert traces.tables_with(*words) == {}

@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from chatsite.accounts.models import ApiKey, User
-from chatsite.chat import tasks
+from chatsite.chat import inference, tasks
 from chatsite.chat.actions import organize, send, temporary
 from chatsite.chat.generation import record, request
 from chatsite.chat.models import Conversation, Generation
@@ -168,7 +168,7 @@ def test_deleting_while_redis_is_away_costs_all_that_was_reserved(
     reserved = Generation.objects.get().reserved_tokens
     assert reserved > 4096
     away = request.InferenceClient(dataclasses.replace(settings.INFERENCE, redis_url="redis://127.0.0.1:1/0"))
-    monkeypatch.setattr(request, "inference_client", lambda: away)
+    monkeypatch.setattr(inference, "inference_client", lambda: away)
     organize.delete(alice, conversation)
     assert UsageDay.objects.get().charged_tokens == reserved
 

@@ -16,9 +16,9 @@ from django.db import connection
 from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat import notices
+from chatsite.chat import inference, notify
 from chatsite.chat.actions import organize, send
-from chatsite.chat.generation import record, request
+from chatsite.chat.generation import record
 from chatsite.chat.models import Conversation
 from chatsite.chat.streams import limits, sse
 from chatsite.chat.streams.hub import Hub
@@ -101,7 +101,7 @@ async def test_hints_that_are_none_are_not_passed_on(
     async with Window(alice) as window:
         await subscribed(hub, window)
         for hint in (b"", b"\xff", b"named ../../accounts/logout", b"named", b"x" * 10_000, b"\x00 " + b"0" * 36):
-            redis.publish(notices.channel_of_list(alice.pk), hint)
+            redis.publish(notify.channel_of_list(alice.pk), hint)
         await in_thread(organize.rename)(alice, conversation, "x")
         assert await window.hints(1) == [("named", str(conversation.pk))]
 
@@ -129,7 +129,7 @@ async def test_redis_being_away_fails_no_verb(
 ) -> None:
 
     away = InferenceClient(dataclasses.replace(settings.INFERENCE, redis_url="redis://127.0.0.1:1/0"))
-    monkeypatch.setattr(request, "inference_client", lambda: away)
+    monkeypatch.setattr(inference, "inference_client", lambda: away)
     assert (await in_thread(organize.rename)(alice, conversation, "still")).title == "still"
 
 

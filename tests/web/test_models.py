@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from chatsite.accounts.models import User, new_id
-from chatsite.chat import tasks
+from chatsite.chat import inference, tasks
 from chatsite.chat.actions import answer, send
 from chatsite.chat.errors import ModelUnknown
 from chatsite.chat.generation import model_choice, record
@@ -159,7 +159,7 @@ def test_answer_whose_move_was_cut_short_is_entered_again(
     """The process died after Redis had forgotten it."""
     serve("a", "one")
     sent = send.send_message(alice, send.start_conversation(alice, model="one"), "hi")
-    generation_request.forget(sent.generation.pk)
+    inference.forget(sent.generation.pk)
     Registry(worker.redis).withdraw("a")
     worker.announce()
     _sweep(sent.generation)
@@ -179,7 +179,7 @@ def test_request_of_the_api_that_waits_for_a_model_that_is_gone_fails_and_says_s
     row = Generation.objects.create(
         pk=request.id, user=alice, source="api", model="gone", request=encode(request).decode()
     )
-    generation_request.submit(request)
+    inference.submit(request)
     _sweep(row)
     _sweep(row)
     assert (row.status, row.error_code, row.is_retryable) == ("failed", "model_not_served", True)
@@ -191,9 +191,9 @@ def test_api_takes_nothing_for_a_model_that_is_leaving(serve: Serve) -> None:
 
     serve("a", "one", next_model="two")
     with pytest.raises(errors.Unavailable):
-        completion._expect_served("one", generation_request.inference_client().workers(), "")
+        completion._expect_served("one", inference.inference_client().workers(), "")
     serve("b", "one")
-    completion._expect_served("one", generation_request.inference_client().workers(), "")
+    completion._expect_served("one", inference.inference_client().workers(), "")
 
 
 def _sweep(generation: Generation) -> None:

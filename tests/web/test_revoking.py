@@ -29,8 +29,8 @@ from django.utils import timezone
 from chatsite.accounts.models import ApiKey, User
 from chatsite.api import consumers as api_consumers
 from chatsite.asgi import application
+from chatsite.chat import notify
 from chatsite.chat.actions import send as actions_send
-from chatsite.chat.generation import request as generation_request
 from chatsite.chat.models import Generation
 from chatsite.chat.queries import access
 from chatsite.chat.streams import revocation, sse, websocket
@@ -161,7 +161,7 @@ def of_browser(client: Client, generation_id: object, cursor: str = "") -> Strea
 async def goes_on(window: Window, user: User) -> None:
     """It still hears what happens to that person's list."""
     seen = len([event for event in window.events if event.event == "row"])
-    await in_thread(generation_request.tell_windows)(user.pk, user.pk, "named")
+    await in_thread(notify.tell_windows)(user.pk, user.pk, "named")
     await window.until("row", seen + 1)
 
 
@@ -226,7 +226,7 @@ async def test_a_stream_asks_by_itself_when_nobody_was_told(
     hub: Hub, ann: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The word is lost, as it is where Redis is away."""
-    monkeypatch.setattr(generation_request, "tell_streams", lambda user_id: None)
+    monkeypatch.setattr(notify, "tell_streams", lambda user_id: None)
     monkeypatch.setattr(sse, "RECHECK_SECONDS", 0.05)
     here = await in_thread(signed_in)(ann)
     async with Window(ann, session=here.session) as window:
@@ -252,7 +252,7 @@ def test_sessions_that_are_swept_away_long_after_their_end_tell_nobody(
     ann: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Any] = []
-    monkeypatch.setattr(generation_request, "tell_streams", told.append)
+    monkeypatch.setattr(notify, "tell_streams", told.append)
     here = signed_in(ann)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE django_session SET expire_date = now() - interval '1 day'")

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from chatsite import advisory_lock
 from chatsite.accounts.models import User, new_id
-from chatsite.chat import tasks
+from chatsite.chat import inference, tasks
 from chatsite.chat.actions import answer, send
 from chatsite.chat.generation import record as generation_record
 from chatsite.chat.generation import request as generation_request
@@ -137,7 +137,7 @@ def test_api_generation_stores_usage_and_no_text(alice: User, worker: StepWorker
     conversation = send.start_conversation(alice)
     request = generation_request.request_for(new_id(), conversation, (), model=MODEL, sampling=answer.MODEL_SAMPLING)
     Generation.objects.create(pk=request.id, user=alice, source="api", model=MODEL, request=encode(request).decode())
-    generation_request.submit(request)
+    inference.submit(request)
     attempt = worker.claim()
     attempt.write("answer")
     attempt.finish()
@@ -225,7 +225,7 @@ def test_sweep_ends_the_second_log_of_a_very_late_submit(
     request = generation_request.frozen_request_of(sent.generation)
     redis.flushall()
     generation_record.end_without_log(sent.generation.pk, FinishReason.CANCELLED)
-    generation_request.submit(request)
+    inference.submit(request)
     sweep(sent.generation)
     assert sent.generation.status == "stopped"
     assert kinds(worker, sent.generation) == [EventKind.FINISH, EventKind.RECORDED]
@@ -283,7 +283,7 @@ def test_redis_away_is_said_once_and_ends_the_sweep(
     client = generation_request.InferenceClient(
         dataclasses.replace(settings.INFERENCE, redis_url="redis://127.0.0.1:1/0")
     )
-    monkeypatch.setattr(generation_request, "inference_client", lambda: client)
+    monkeypatch.setattr(inference, "inference_client", lambda: client)
     with capture_logs() as logs:
         sweep(*rows)
     client.close()

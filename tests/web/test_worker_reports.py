@@ -12,7 +12,7 @@ import redis as redis_py
 from django.test import Client
 
 from chatsite.accounts.models import User
-from chatsite.chat import tasks
+from chatsite.chat import inference, tasks
 from chatsite.chat.actions import answer, organize, send
 from chatsite.chat.generation import record, request
 from chatsite.chat.models import Conversation, Generation
@@ -338,7 +338,7 @@ def test_a_report_of_a_swap_that_no_worker_gives_is_none(redis: redis_py.Redis, 
     order = uuid4()
     redis.set(redis_keys.swap_report(order), json.dumps({"order": str(order), "state": "ready", **fields}))
     with pytest.raises(InvalidRequest):
-        request.inference_client().swap_report(order)
+        inference.inference_client().swap_report(order)
 
 
 def test_a_hundred_megabytes_are_not_fetched_for_a_card(redis: redis_py.Redis) -> None:

@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 
 from chatsite.accounts import limits
 from chatsite.accounts.models import User, new_id
-from chatsite.chat import errors, notify
+from chatsite.chat import errors, inference, notify
 from chatsite.chat.generation import model_choice, quota
 from chatsite.chat.generation import request as generation_request
 from chatsite.chat.models import Conversation, Generation, Message
@@ -135,10 +135,10 @@ def take_request(user: User) -> None:
 
 @functools.cache
 def _rate() -> limits.RequestRate:
-    return limits.RequestRate(generation_request.inference_client().redis)
+    return limits.RequestRate(inference.inference_client().redis)
 
 
 def _begin(request: GenerationRequest, conversation_id: UUID) -> None:
-    generation_request.submit(request)
-    generation_request.tell_conversation(conversation_id, request.id)
+    inference.submit(request)
+    notify.tell_conversation(conversation_id, request.id)
     notify.tell(UUID(request.user_key), conversation_id, notify.Change.BEGAN)

@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from chatsite.accounts.models import User
 from chatsite.accounts.time_zones import zone_of
-from chatsite.chat import errors
+from chatsite.chat import errors, inference
 from chatsite.chat.actions import answer as actions_answer
 from chatsite.chat.actions.attachments import chosen, of_message, tie
 from chatsite.chat.actions.settings import Tuning, checked
@@ -253,6 +253,6 @@ def checked_length(text: str) -> str:
 
 def _cancel(generation_id: UUID) -> None:
     try:
-        generation_request.inference_client().cancel(generation_id)
+        inference.inference_client().cancel(generation_id)
     except (StoreUnavailable, LogUnreadable):
         log.warning("stop left to the sweeper", generation_id=str(generation_id))

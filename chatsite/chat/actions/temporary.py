@@ -29,7 +29,7 @@ from django.utils.translation import gettext as _
 from chatsite.accounts import limits
 from chatsite.accounts.models import User, new_id
 from chatsite.accounts.time_zones import zone_of
-from chatsite.chat import errors
+from chatsite.chat import errors, inference
 from chatsite.chat.actions import answer as actions_answer
 from chatsite.chat.actions import send
 from chatsite.chat.actions import settings as actions_settings
@@ -96,7 +96,7 @@ def ask(
     request = _request(frame, history, text)
     generation, request = _row(user, request, is_cap_asked=frame.max_tokens is not None)
     try:
-        generation_request.inference_client().submit(request)
+        inference.inference_client().submit(request)
     except StoreUnavailable:
         record.end_without_log(generation.pk, FinishReason.ERROR, LOST)
         raise NotTaken from None
@@ -115,7 +115,7 @@ def answer_of(generation: Generation) -> Message:
     """The answer as far as Redis has it, as a message that is never saved; empty when it is forgotten."""
     answer = Message(pk=generation.pk, role=Message.Role.ASSISTANT)
     try:
-        found = generation_request.inference_client().read(generation.pk)
+        found = inference.inference_client().read(generation.pk)
     except (EventsExpired, StoreUnavailable):
         return answer
     answer.content, answer.reasoning = clean(found.text("content")), clean(found.text("reasoning"))
@@ -148,7 +148,7 @@ def forget(user: User, generation_id: UUID) -> None:
     """The page has the end: Redis need not keep it any longer. Raises Http404."""
     generation = generation_of(user, generation_id)
     if not generation.is_active:
-        generation_request.forget(generation.pk)
+        inference.forget(generation.pk)
 
 
 def sweep() -> None:
@@ -157,7 +157,7 @@ def sweep() -> None:
     begin, end = (now - datetime.timedelta(seconds=seconds) for seconds in (2 * KEPT_SECONDS, KEPT_SECONDS))
     ended = _rows().filter(ended_at__gt=begin, ended_at__lte=end)
     for generation_id in ended.values_list("pk", flat=True):
-        generation_request.inference_client().forget(generation_id)
+        inference.inference_client().forget(generation_id)
 
 
 def _rows() -> QuerySet[Generation]:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from django.conf import settings
 from django.utils.translation import gettext as _
 
+from chatsite.chat import inference
 from chatsite.chat.errors import ModelUnknown
-from chatsite.chat.generation import request
 from chatsite.chat.models import Generation
 from chatsite.chat.text import clean
 from inference.messages.cards import WorkerCard
@@ -51,7 +51,7 @@ def choose(named: str) -> Choice:
         ModelUnknown: nothing names one.
     """
     name = named or settings.SMOLFLEET.default_model
-    cards = request.live_workers() or []
+    cards = inference.live_workers() or []
     if name and (not cards or is_held(name, cards)):
         return Choice(name)
     other = standing_in(cards) or _coming(cards)
@@ -70,7 +70,7 @@ def is_known(model: str) -> bool:
         return True
     if model != clean(model):  # no name that any database or worker could hold
         return False
-    cards = request.live_workers()
+    cards = inference.live_workers()
     if cards is None:  # nobody can tell: the name is kept, and waits
         return True
     if any(model in (card.model.name, card.next_model) for card in cards):

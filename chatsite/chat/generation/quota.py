@@ -15,7 +15,7 @@ from django.db.models import Model, QuerySet
 from django.utils import timezone
 
 from chatsite.accounts.models import User
-from chatsite.chat import errors
+from chatsite.chat import errors, inference
 from chatsite.chat.generation import request as generation_request
 from chatsite.chat.generation import worker_report
 from chatsite.chat.models import Generation
@@ -112,7 +112,7 @@ def _usage_so_far(generation: Generation) -> Usage:
         prompt_tokens = 0
     most = max(0, generation.reserved_tokens - prompt_tokens)  # of the answer; its log also has what it was begun with
     try:
-        found = generation_request.log_of(generation.pk)
+        found = inference.log_of(generation.pk)
     except EventsExpired:
         return Usage()  # no worker has it, and none can get it any more
     except StoreUnavailable:

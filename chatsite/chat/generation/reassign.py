@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import msgspec
 import structlog
 
+from chatsite.chat import inference
 from chatsite.chat.generation import model_choice
 from chatsite.chat.generation import request as generation_request
 from chatsite.chat.models import Generation
@@ -37,7 +38,7 @@ class GoneModels:
 
     def look(self) -> None:
         """At the beginning of a sweep."""
-        self._cards = generation_request.live_workers() or ()
+        self._cards = inference.live_workers() or ()
         self._since = {
             name: since for name, since in self._since.items() if not model_choice.is_held(name, self._cards)
         }
@@ -57,7 +58,7 @@ class GoneModels:
         if row.source in (Generation.Source.API, Generation.Source.TEMPORARY):  # the latter is written down nowhere
             message = f"No worker serves {row.model} any more."
             error = ErrorFacts(code="model_not_served", message=message, retryable=True)
-            return generation_request.inference_client().end(row.pk, Finish(reason=FinishReason.ERROR, error=error))
+            return inference.inference_client().end(row.pk, Finish(reason=FinishReason.ERROR, error=error))
         return _move(row, other.model)
 
 
@@ -68,7 +69,7 @@ def _move(row: Generation, model: str) -> bool:
     except InvalidRequest:
         return False  # the sweeper ends it once Redis does not know it
     request = msgspec.structs.replace(request, model=model, prompt_tokens=0)
-    client = generation_request.inference_client()
+    client = inference.inference_client()
     client.forget(row.pk)
     waiting = Generation.objects.filter(pk=row.pk, status=Generation.Status.ACTIVE, model=row.model)
     if not waiting.update(model=model, request=encode(request).decode()):

@@ -15,8 +15,8 @@ from django.db import transaction
 from django.db.models import Case, Value, When
 from django.utils import timezone
 
-from chatsite.chat import notify
-from chatsite.chat.generation import quota, request, titles, worker_report
+from chatsite.chat import inference, notify
+from chatsite.chat.generation import quota, titles, worker_report
 from chatsite.chat.generation.tool_calls import begun, stored
 from chatsite.chat.models import Generation, Message
 from inference.coordination.log_view import Log
@@ -44,7 +44,7 @@ def record(generation_id: UUID, *, is_finished: bool = False) -> bool:
     Raises:
         StoreUnavailable: Redis cannot be reached; the sweeper comes again.
     """
-    client = request.inference_client()
+    client = inference.inference_client()
     try:
         found = client.read(generation_id)
     except LogUnreadable:
@@ -103,7 +103,7 @@ def end_without_log(generation_id: UUID, reason: FinishReason, error: ErrorFacts
 def end_unreadable(generation_id: UUID) -> bool:
     """End a generation of which Redis has what no worker of ours wrote; whoever still writes it is told."""
     has_ended = end_without_log(generation_id, FinishReason.ERROR, UNREADABLE)
-    request.inference_client().forget(generation_id)
+    inference.inference_client().forget(generation_id)
     return has_ended
 
 

@@ -1,26 +1,21 @@
-"""Turns rows into the typed request a worker can answer, and hands it to `inference.client`.
+"""Turns rows into the typed request that a worker can answer.
 
 Owns which turns the model sees: failed and empty answers are left out, the text of stopped ones is kept, reasoning is
 never shown to it again. The request is frozen as JSON on the generation's row, so that the sweeper can enter it afresh
-whatever happens to Redis. Reads rows, writes none. Called by `answering` on the web's threads and by `tasks`.
+whatever happens to Redis. Reads rows, writes none. `chatsite.chat.inference` hands it on.
 """
 
 from __future__ import annotations
 
-import functools
-import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 import msgspec
-import redis
 import structlog
 from django.conf import settings
-from django.utils import timezone
 
 from chatsite.accounts.models import new_id
-from chatsite.chat import notices
+from chatsite.chat import inference
 from chatsite.chat.errors import InvalidSettings, PromptTooLong
 from chatsite.chat.files import extract
 from chatsite.chat.generation import tool_calls
@@ -28,62 +23,13 @@ from chatsite.chat.models import Attachment, Conversation, Generation, Message
 from chatsite.chat.tools import catalog
 from inference import errors
 from inference.client import InferenceClient
-from inference.coordination.log_view import Log
-from inference.messages.cards import ModelCard, WorkerCard
 from inference.messages.generation import ChatMessage, GenerationRequest, Opening, Role, SamplingParams, ToolCall
 from inference.messages.serialization import decode
 
 log = structlog.get_logger(__name__)
 
 
-T = TypeVar("T")
-
 MAX_ROUNDS = 6  # of calls for one question; after them the model must answer
-AWAY_SECONDS = 2.0  # after Redis could not be reached a send leaves it alone for so long; the sweeper makes up for it
-
-
-class _Outage:
-    """Keeps a Redis that does not answer from costing each send several timeouts, one after the other."""
-
-    def __init__(self) -> None:
-        self._client: InferenceClient | None = None
-        self._until = float("-inf")
-
-    def unless_away(self, call: Callable[[InferenceClient], T]) -> T:
-        """The result of `call`. Raises StoreUnavailable, also without calling while Redis was just found away."""
-        client = inference_client()
-        if client is self._client and time.monotonic() < self._until:
-            raise errors.StoreUnavailable("Redis could not be reached a moment ago.")
-        try:
-            return call(client)
-        except errors.StoreUnavailable:
-            self._client, self._until = client, time.monotonic() + AWAY_SECONDS
-            raise
-
-
-_outage = _Outage()
-
-
-@functools.cache
-def inference_client() -> InferenceClient:
-    """This process's client; made at first use, safe for threads."""
-    return InferenceClient(settings.INFERENCE)
-
-
-def served_models() -> list[ModelCard] | None:
-    """What live workers serve; None while Redis is away and nobody can tell."""
-    try:
-        return _outage.unless_away(lambda client: client.models())
-    except errors.StoreUnavailable:
-        return None
-
-
-def live_workers() -> list[WorkerCard] | None:
-    """Cards of the workers that live, by name; None while Redis is away and nobody can tell."""
-    try:
-        return _outage.unless_away(lambda client: client.workers())
-    except errors.StoreUnavailable:
-        return None
 
 
 def messages_for(path: Iterable[Message], system_prompt: str = "") -> tuple[ChatMessage, ...]:
@@ -134,8 +80,8 @@ def tokens_of(text: str, model: str) -> int | None:
             return error.prompt_tokens
 
     try:
-        frame = _outage.unless_away(lambda client: count(client, "."))
-        return max(1, _outage.unless_away(lambda client: count(client, "." + text)) - frame)
+        frame = inference.unless_away(lambda client: count(client, "."))
+        return max(1, inference.unless_away(lambda client: count(client, "." + text)) - frame)
     except (errors.InvalidRequest, errors.ModelNotServed, errors.StoreUnavailable):
         return None
 
@@ -187,7 +133,7 @@ def request_for(
     )
     try:
         sampling.check()
-        checked = _outage.unless_away(lambda client: client.check_prompt(request))
+        checked = inference.unless_away(lambda client: client.check_prompt(request))
     except errors.PromptTooLong as error:
         raise PromptTooLong(prompt_tokens=error.prompt_tokens, limit_tokens=error.limit_tokens) from error
     except errors.InvalidRequest as error:
@@ -210,75 +156,6 @@ def num_rounds(turns: Sequence[ChatMessage]) -> int:
 def frozen_request_of(generation: Generation) -> GenerationRequest:
     """The request as it was when the message was sent. Raises InvalidRequest when the row holds none."""
     return decode(generation.request, GenerationRequest)
-
-
-def submit(request: GenerationRequest) -> None:
-    """Hand a committed request on. Redis being away is no failure: the row stands, and the sweeper enters it later."""
-    try:
-        _outage.unless_away(lambda client: client.submit(request))
-    except errors.StoreUnavailable:
-        log.warning("submit left to the sweeper", generation_id=str(request.id))
-
-
-def log_of(generation_id: UUID) -> Log:
-    """What has been written so far. Raises EventsExpired, StoreUnavailable, the latter at once where Redis was just
-    found away."""
-    return _outage.unless_away(lambda client: client.read(generation_id))
-
-
-def forget(generation_id: UUID) -> None:
-    """Take everything of a deleted generation out of Redis; a worker that still writes it is refused and ends.
-
-    What cannot be reached now ends by itself: its record finds no row and forgets it.
-    """
-    try:
-        _outage.unless_away(lambda client: client.forget(generation_id))
-    except errors.StoreUnavailable:
-        log.warning("log of a deleted generation left to expire", generation_id=str(generation_id))
-
-
-def may_be_kept(generation: Generation) -> bool:
-    """Whether Redis can still have something of it. Long after its end there is nothing to take out."""
-    if generation.ended_at is None:
-        return True
-    age = (timezone.now() - generation.ended_at).total_seconds()
-    return age < 2 * inference_client().kept_seconds  # twice: a submit may have come late
-
-
-def forget_user(user_id: UUID) -> None:
-    """Take out of Redis whatever else names a person whose account is gone: counters, places, cached facts."""
-    try:
-        _outage.unless_away(lambda client: client.forget_user(str(user_id)))
-    except errors.StoreUnavailable:
-        log.warning("counters of a deleted account left to expire", user_id=str(user_id))
-
-
-def tell_conversation(conversation_id: UUID, generation_id: UUID) -> None:
-    """Nudge open sockets of a conversation that an answer begins. A hint only: they also look for themselves."""
-    _publish(notices.channel_of(conversation_id), str(generation_id))
-
-
-def tell_windows(user_id: UUID, conversation_id: UUID, change: str) -> None:
-    """Nudge a person's open windows that a row of their list changed. A hint only, as above."""
-    _publish(notices.channel_of_list(user_id), f"{change} {conversation_id}")
-
-
-def tell_streams(user_id: UUID | None) -> None:
-    """Let the open streams of a person, or of everybody, look whether they may go on. A hint only, as above."""
-    _publish(notices.channel_of_standing(user_id) if user_id else notices.STANDING_OF_ALL, "look")
-
-
-def _publish(channel: str, hint: str) -> None:
-    def publish(client: InferenceClient) -> None:
-        try:
-            client.redis.publish(channel, hint)
-        except redis.RedisError as error:
-            raise errors.StoreUnavailable("Redis could not be reached.") from error
-
-    try:
-        _outage.unless_away(publish)
-    except errors.StoreUnavailable:
-        log.info("nobody told", hint=hint)
 
 
 def _files_of(path: list[Message]) -> dict[UUID, list[str]]:

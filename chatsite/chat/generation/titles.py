@@ -14,8 +14,8 @@ from django.conf import settings
 from django.db import transaction
 
 from chatsite.accounts.models import new_id
+from chatsite.chat import inference
 from chatsite.chat.actions import quote
-from chatsite.chat.generation import request as generation_request
 from chatsite.chat.models import TITLE_CHARS, Conversation, Generation, Message
 from inference.messages.generation import ChatMessage, GenerationRequest, Role, SamplingParams
 from inference.messages.serialization import encode
@@ -56,7 +56,7 @@ def ask_for(generation_id: UUID) -> None:
         return
     if question.content == quote.QUESTION or not answer.content.strip():
         return
-    if not any(card.name == first.model for card in generation_request.served_models() or ()):
+    if not any(card.name == first.model for card in inference.served_models() or ()):
         return
     request = _request(first, question, answer)
     with transaction.atomic():
@@ -71,7 +71,7 @@ def ask_for(generation_id: UUID) -> None:
             model=first.model,
             request=encode(request).decode(),
         )
-    generation_request.submit(request)
+    inference.submit(request)
 
 
 def take(generation: Generation, content: str) -> bool:

@@ -18,6 +18,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import get_language, gettext_lazy
 from django.utils.translation import gettext as _
 
+from chatsite.chat import inference
 from chatsite.chat.generation import request, tool_calls
 from chatsite.chat.models import Conversation, Generation, Message
 from chatsite.chat.queries import access
@@ -216,7 +217,7 @@ def first_seen(conversation: Conversation) -> UUID | None:
 
 
 def _live(message: Message, generation: Generation, siblings: Siblings | None) -> Shown:
-    client = request.inference_client()
+    client = inference.inference_client()
     try:
         log = client.read(generation.pk)
         standing = client.standing(generation.pk)

@@ -27,7 +27,7 @@ from redis.asyncio.client import PubSub
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from chatsite.chat import notices
+from chatsite.chat import notify
 from chatsite.chat.streams.cancel import end_tasks
 from chatsite.chat.streams.mailbox import Mailbox
 from chatsite.chat.streams.progress import Fleet
@@ -103,19 +103,19 @@ class Hub:
     @contextlib.contextmanager
     def notices(self, conversation_id: UUID) -> Iterator[Mailbox]:
         """Ids of generations that begin in a conversation, as text. Hints: who listens also looks into Postgres."""
-        with self._mailbox(notices.channel_of(conversation_id)) as mailbox:
+        with self._mailbox(notify.channel_of(conversation_id)) as mailbox:
             yield mailbox
 
     @contextlib.contextmanager
     def hints(self, user_id: UUID) -> Iterator[Mailbox]:
         """What changes in a person's list, as `<change> <conversation>`. Hints; stale when some may be missing."""
-        with self._mailbox(notices.channel_of_list(user_id)) as mailbox:
+        with self._mailbox(notify.channel_of_list(user_id)) as mailbox:
             yield mailbox
 
     @contextlib.contextmanager
     def standing(self, user_id: UUID) -> Iterator[Mailbox]:
         """Word that something of a person's, or of everybody's, changed on which it depends what they may see."""
-        with self._mailbox(notices.channel_of_standing(user_id), notices.STANDING_OF_ALL) as mailbox:
+        with self._mailbox(notify.channel_of_standing(user_id), notify.STANDING_OF_ALL) as mailbox:
             yield mailbox
 
     async def follow(self, generation_id: UUID, after: Cursor | None = None) -> AsyncGenerator[News, None]:

@@ -26,7 +26,7 @@ from django.db.models.signals import ModelSignal, m2m_changed, post_delete, post
 from django.utils import timezone
 
 from chatsite.accounts.models import User
-from chatsite.chat.generation import request
+from chatsite.chat import notify
 from chatsite.chat.streams.hub import hub
 
 log = structlog.get_logger(__name__)
@@ -59,7 +59,7 @@ def connect() -> None:
 
 def tell(user_id: UUID | None) -> None:
     """Let open streams of that person look again, of everybody for None; once the transaction is committed."""
-    transaction.on_commit(functools.partial(request.tell_streams, user_id), robust=True)
+    transaction.on_commit(functools.partial(notify.tell_streams, user_id), robust=True)
 
 
 def _session_gone(instance: Session, **_: Any) -> None:

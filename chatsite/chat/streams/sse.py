@@ -26,7 +26,7 @@ from django.db import DatabaseError
 from django.http import Http404
 
 from chatsite.accounts.models import User
-from chatsite.chat import notices
+from chatsite.chat import notify
 from chatsite.chat.queries import access
 from chatsite.chat.streams.cancel import end_tasks
 from chatsite.chat.streams.follow import Frame, frames_of, in_thread
@@ -217,7 +217,7 @@ class ListEvents(EventStream):
                     mailbox.begin_anew()
                     yield Frame("stale", {})
                 for hint in dict.fromkeys(mailbox.take()):  # the same twice says no more
-                    if (told := notices.change_of(hint)) is not None:
+                    if (told := notify.change_of(hint)) is not None:
                         change, conversation = told
                         yield Frame("row", {"conversation": conversation, "change": change})
                 await mailbox.wait(PING_SECONDS)

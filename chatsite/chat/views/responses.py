@@ -22,11 +22,11 @@ from django.utils.cache import add_never_cache_headers, patch_vary_headers
 from django_htmx.middleware import HtmxDetails
 
 from chatsite.accounts.models import User
+from chatsite.chat import inference
 from chatsite.chat.actions import organize, presets
 from chatsite.chat.actions import queue as actions_queue
 from chatsite.chat.errors import ModelUnknown, SendRefused
 from chatsite.chat.generation import model_choice
-from chatsite.chat.generation import request as generation_request
 from chatsite.chat.models import Conversation, Generation, Message
 from chatsite.chat.queries import access, retention
 from chatsite.chat.queries import sidebar as sidebar_rows
@@ -183,7 +183,7 @@ def choice_of(target: Conversation | None) -> model_choice.Choice | None:
 
 def served_models() -> list[ModelCard]:
     try:
-        return generation_request.inference_client().models()
+        return inference.inference_client().models()
     except StoreUnavailable:
         return []
 

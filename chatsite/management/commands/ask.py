@@ -17,9 +17,9 @@ from django.db import OperationalError, close_old_connections
 from django.http import Http404
 
 from chatsite.accounts.models import User
+from chatsite.chat import inference
 from chatsite.chat.actions import send
 from chatsite.chat.errors import SendRefused
-from chatsite.chat.generation import request
 from chatsite.chat.models import Generation
 from chatsite.chat.queries import access
 from chatsite.chat.text import clean
@@ -87,7 +87,7 @@ class _Answer:
         self._status = ""
         self._user = user
         self._generation = generation
-        self._client = request.inference_client()
+        self._client = inference.inference_client()
         self._cursor: Cursor | None = None
         self._text = ""
         self._ends_line = True
