@@ -16,9 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from inference.engine.backend import LogitRows, SlotState
 from inference.engine.batch import Batch
-from inference.engine.sampling.excerpt import Excerpt
+from inference.engine.logits import Excerpt, LogitRows, SlotState
 from inference.errors import EngineError
 
 _MASK = (1 << 64) - 1

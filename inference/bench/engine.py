@@ -23,8 +23,8 @@ from inference.bench.measurement import Goodput, RequestTimes, peak_in_flight, s
 from inference.bench.workload import Conversation, Workload
 from inference.catalog import Catalog
 from inference.config import InferenceConfig
-from inference.engine.backend import TokenIds
 from inference.engine.engine import Engine
+from inference.engine.logits import TokenIds
 from inference.engine.request import Ended, Output, Reading, Submission, Token
 from inference.engine.sampling.plan import SamplerPlan
 from inference.engine.stats import EngineStats

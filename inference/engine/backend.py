@@ -7,19 +7,10 @@ called from the engine's thread alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
-
-import numpy as np
-import numpy.typing as npt
+from typing import Protocol
 
 from inference.engine.batch import Batch
-
-if TYPE_CHECKING:
-    from inference.engine.sampling.excerpt import Excerpt
-
-TokenIds = npt.NDArray[np.int32]
-LogitRows = npt.NDArray[np.float32]
-SlotState = npt.NDArray[np.uint8]  # opaque; of the same backend only
+from inference.engine.logits import Excerpt, LogitRows, SlotState
 
 
 class Backend(Protocol):

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
 
-from inference.engine.backend import TokenIds
 from inference.engine.constraint import Constraint
+from inference.engine.logits import TokenIds
 from inference.engine.sampling.plan import SamplerPlan
 from inference.messages.generation import ErrorFacts, FinishReason
 

@@ -19,10 +19,11 @@ from collections.abc import Callable
 
 import structlog
 
-from inference.engine.backend import Backend, LogitRows
+from inference.engine.backend import Backend
 from inference.engine.batch import Batch
 from inference.engine.constraint import Constraint
 from inference.engine.kv.allocator import Admission
+from inference.engine.logits import LogitRows
 from inference.engine.request import Ended, Logprobs, Output, Reading, Token
 from inference.engine.sampling.excerpt import BAD_ROW, UNDECIDED
 from inference.engine.sampling.sampler import NOTHING_ALLOWED, Sampled, Sampler

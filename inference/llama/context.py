@@ -20,9 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from inference.engine.backend import LogitRows, SlotState
 from inference.engine.batch import Batch
-from inference.engine.sampling.excerpt import Excerpt
+from inference.engine.logits import Excerpt, LogitRows, SlotState
 from inference.errors import EngineError
 from inference.llama.excerpts import Excerpts
 from inference.llama.layout import arrange, plain

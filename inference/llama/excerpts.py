@@ -19,7 +19,8 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 from llama_cpp import _ggml
 
-from inference.engine.sampling.excerpt import NUM_BLOCKS, Excerpt
+from inference.engine.logits import Excerpt
+from inference.engine.sampling.excerpt import NUM_BLOCKS
 from inference.errors import EngineError
 
 # Of a block. Of 32 rows of 128,256 logits an H100's host sampled in 1.7 ms with blocks of 128, in 0.7 with 32, and the

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inference.engine.sampling.excerpt import UNDECIDED, Excerpt, is_enough_for
+from inference.engine.logits import Excerpt
+from inference.engine.sampling.excerpt import UNDECIDED, is_enough_for
 from inference.engine.sampling.plan import SamplerPlan
 from inference.engine.sampling.sampler import BAD_ROW, Sampler
 from inference.testing import ScriptedBackend

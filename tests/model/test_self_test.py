@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from inference import catalog
-from inference.engine.backend import LogitRows, SlotState
+from inference.engine.logits import LogitRows, SlotState
 from inference.errors import EngineError
 from inference.llama import self_test
 from inference.llama.context import LlamaBackend

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inference.engine.backend import SlotState, TokenIds
+from inference.engine.logits import SlotState, TokenIds
 
 
 @dataclass(frozen=True, eq=False)

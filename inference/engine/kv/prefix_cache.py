@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inference.engine.backend import TokenIds
 from inference.engine.kv.host_cache import HostCache, HostEntry
 from inference.engine.kv.radix_tree import Shared, TokenTree
 from inference.engine.kv.slots import Slot, SlotPool
+from inference.engine.logits import TokenIds
 
 MIN_COPY_TOKENS = 64  # a shorter prefix is evaluated sooner than copied between slots and later evicted for it
 MIN_HOST_TOKENS = 256  # the same for copying to host memory and back, on a GPU

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from inference.engine.backend import TokenIds
+from inference.engine.logits import TokenIds
 
 H = TypeVar("H", bound=Hashable)
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import numpy as np
 
-from inference.engine.backend import TokenIds
+from inference.engine.logits import TokenIds
 
 
 class Slot:

@@ -15,7 +15,7 @@ from collections.abc import Set
 import numpy as np
 import numpy.typing as npt
 
-from inference.engine.backend import TokenIds
+from inference.engine.logits import TokenIds
 from inference.engine.sampling.plan import SamplerPlan
 
 WINDOW_TOKENS = 1024

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from inference.engine.logits import Excerpt, Floats, Ids
 from inference.engine.sampling.filters import Filters, draw
 from inference.engine.sampling.plan import SamplerPlan, uniforms_of
-from inference.engine.sampling.top_k import Floats, Ids, ids_of, keys_of, logits_of, table_of
+from inference.engine.sampling.top_k import ids_of, keys_of, logits_of, table_of
 
 NUM_BLOCKS = 64  # of each row; top_k up to about so many is decided by an excerpt
 MAX_TOP_K = 48  # leaves blocks for end tokens that are forbidden
@@ -28,25 +29,6 @@ BAD_ROW = -1  # in place of a token: the row holds NaN, or no finite logit
 UNDECIDED = -3  # in place of a token: the excerpt does not hold enough of the row
 
 _FEW_ROWS = 8  # fewer draws are made sooner one by one
-
-
-@dataclass(frozen=True)
-class Excerpt:
-    """Of n rows, b blocks each of w logits: `values` (n, b * w), `maxima` (n, b) the largest of each block, `blocks`
-    (n, b) the number of each block in its row, `shares` (n, w) the softmax of the first of them, NaN where the row
-    holds NaN. w is a power of 2."""
-
-    values: npt.NDArray[np.float32]
-    maxima: npt.NDArray[np.float32]
-    blocks: npt.NDArray[np.int32]
-    shares: npt.NDArray[np.float32]
-
-    def masses(self) -> Floats:
-        """The sum of exp(logit - largest) over each whole row; NaN where the row's first block has no share in it."""
-        best = self.shares.max(axis=1)
-        best = np.where(best > 0, best, np.float32(np.nan))
-        masses: Floats = np.exp(self.maxima[:, 0].astype(np.float64) - self.maxima.max(axis=1)) / best
-        return masses
 
 
 def is_enough_for(plan: SamplerPlan) -> bool:

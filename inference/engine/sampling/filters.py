@@ -13,8 +13,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from inference.engine.logits import Floats, Ids
 from inference.engine.sampling.plan import SamplerPlan
-from inference.engine.sampling.top_k import Floats, Ids, Wanted
+from inference.engine.sampling.top_k import Wanted
 
 
 @dataclass(frozen=True)

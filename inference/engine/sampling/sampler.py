@@ -16,16 +16,16 @@ from typing import Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from inference.engine.backend import LogitRows
 from inference.engine.constraint import Constraint, TokenMask
+from inference.engine.logits import Excerpt, Floats, Ids, Keys, LogitRows
 from inference.engine.request import Logprobs
-from inference.engine.sampling.excerpt import BAD_ROW, Excerpt, ExcerptSampler
+from inference.engine.sampling.excerpt import BAD_ROW, ExcerptSampler
 from inference.engine.sampling.filters import Filters, draw
 from inference.engine.sampling.logits_processors import apply_mask, edit
 from inference.engine.sampling.logprobs import RawRow
 from inference.engine.sampling.plan import SamplerPlan, uniforms
 from inference.engine.sampling.token_history import TokenHistory
-from inference.engine.sampling.top_k import Floats, Ids, Keys, Scan, Shortlister, Wanted, ids_of, logits_of
+from inference.engine.sampling.top_k import Scan, Shortlister, Wanted, ids_of, logits_of
 from inference.engine.sampling.top_p import draw_by_bounds
 
 NOTHING_ALLOWED = -2  # in place of a token: the model's numbers are sound, but mask and biases forbid every token

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from inference.engine.backend import TokenIds
+from inference.engine.logits import TokenIds
 from inference.engine.sampling.dry import Repeats
 
 

@@ -23,12 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from inference.engine.backend import LogitRows
-
-Floats = npt.NDArray[np.float64]
-Floats32 = npt.NDArray[np.float32]
-Ids = npt.NDArray[np.int64]
-Keys = npt.NDArray[np.uint64]
+from inference.engine.logits import Floats, Floats32, Ids, Keys, LogitRows
 
 _FOLD = 32  # fewer rows of columns make more maxima to look through, more gather too much (measured, 49k and 128k)
 _GROUP = 8

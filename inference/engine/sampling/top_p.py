@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from inference.engine.logits import Floats, Ids
 from inference.engine.sampling.filters import Filters
-from inference.engine.sampling.top_k import Floats, Ids, Shortlist, ids_of, logits_of
+from inference.engine.sampling.top_k import Shortlist, ids_of, logits_of
 
 _UNDECIDED = -1
 _ROUNDING = 1e-9  # float64 sums of the exact way stray far less; a goal this near an edge is left to it
