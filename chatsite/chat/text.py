@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 ELLIPSIS = "…"
+
+QUOTE_COMMAND = "/quote"  # as a message: no question, and no title comes of it
 
 
 def clean(text: str) -> str:
@@ -32,3 +35,8 @@ def title_of(text: str, max_chars: int = 60) -> str:
     head = line[: max_chars - 1]
     at_gap = head.rsplit(" ", 1)[0]
     return (at_gap if len(at_gap) > max_chars // 2 else head).rstrip() + ELLIPSIS
+
+
+def sha256_of(content: str) -> str:
+    """What stands on a generation's row, to compare what was shown with what is stored."""
+    return hashlib.sha256(content.encode()).hexdigest()

@@ -25,10 +25,9 @@ from django.utils.translation import ngettext
 
 from chatsite.accounts.models import User, new_id
 from chatsite.accounts.time_zones import zone_of
-from chatsite.chat.generation import record as generation_record
 from chatsite.chat.models import Attachment, Conversation, Feedback, Generation, Message, Tag
 from chatsite.chat.queries import access
-from chatsite.chat.text import clean, title_of
+from chatsite.chat.text import clean, sha256_of, title_of
 from chatsite.transfer import checking, opening, reading, records
 from chatsite.transfer.errors import ImportRefused
 from chatsite.transfer.foreign import SOURCES, Source
@@ -310,7 +309,7 @@ def _generation(user: User, row: Message, message: MessageRecord) -> Generation:
         reasoning_tokens=answer.reasoning_tokens,
         num_dropped=answer.num_dropped,
         decode_seconds=answer.decode_seconds,
-        content_sha256=generation_record.sha256_of(message.content),
+        content_sha256=sha256_of(message.content),
         created_at=created_at,
         ended_at=answer.ended_at or created_at,
     )

@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from chatsite.accounts.models import User
 from chatsite.chat.generation import quota
-from chatsite.chat.generation.record import sha256_of
 from chatsite.chat.models import Conversation, Generation, Message, Tag
+from chatsite.chat.text import sha256_of
 from chatsite.rules.models import UserRules
 
 CODE = """A hash map keeps its entries in an array and finds an entry's place by a **hash** of its key:

@@ -13,9 +13,9 @@ from django.test import Client
 from chatsite.accounts.models import User
 from chatsite.chat.actions import answer as actions_answer
 from chatsite.chat.actions import send, tree
-from chatsite.chat.generation import record
 from chatsite.chat.models import Attachment, Conversation, Generation, Message
 from chatsite.chat.streams import follow
+from chatsite.chat.text import sha256_of
 from inference.messages.generation import FinishReason
 from tests.web.chat_worker import StepWorker
 from tests.web.test_actions import answer
@@ -111,4 +111,4 @@ def test_a_stream_of_an_edited_answer_tells_the_hash_of_the_text_it_tells(
     row = Generation.objects.select_related("message").get(message=sent.answer)
     told = follow._snapshot(row).data
     assert (told["content"], told["is_edited"]) == ("Otherwise.", True)
-    assert told["content_sha256"] == record.sha256_of("Otherwise.")
+    assert told["content_sha256"] == sha256_of("Otherwise.")

@@ -16,6 +16,7 @@ from chatsite.chat.models import Conversation, Generation
 from chatsite.chat.rendering.stream import blocks
 from chatsite.chat.streams import follow, limits, sse
 from chatsite.chat.streams.hub import Hub
+from chatsite.chat.text import sha256_of
 from inference.messages.generation import ErrorFacts, FinishReason
 from tests.web.chat_worker import Attempt, StepWorker
 from tests.web.sse_client import Shown, Stream
@@ -60,7 +61,7 @@ async def test_whole_answer_live(alice: User, sent: answer.Sent, worker: StepWor
     assert shown.done is not None
     assert "snapshot" not in shown.done
     assert (shown.done["status"], shown.done["finish_reason"], shown.done["error"]) == ("done", "stop", None)
-    assert shown.done["content_sha256"] == generation_record.sha256_of(TEXT)
+    assert shown.done["content_sha256"] == sha256_of(TEXT)
     assert shown.done["num_chars"] == len(TEXT)
     assert shown.done["usage"]["completion_tokens"] == 7
     assert shown.done["html"].strip().startswith("<article")
@@ -164,7 +165,7 @@ async def test_other_log_resets_and_tells_only_the_new_text(
     shown = Shown().take(stream.events)
     assert shown.content == "new"
     assert shown.done is not None
-    assert shown.done["content_sha256"] == generation_record.sha256_of("new")
+    assert shown.done["content_sha256"] == sha256_of("new")
 
 
 async def test_log_lost_after_the_end_is_told_from_postgres(

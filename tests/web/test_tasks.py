@@ -20,6 +20,7 @@ from chatsite.chat.actions import answer, send
 from chatsite.chat.generation import record as generation_record
 from chatsite.chat.generation import request as generation_request
 from chatsite.chat.models import Generation, Message
+from chatsite.chat.text import sha256_of
 from inference.coordination import redis_keys
 from inference.messages.generation import ErrorFacts, EventKind, FinishReason
 from inference.messages.serialization import encode
@@ -55,7 +56,7 @@ def test_record_brings_text_and_facts_into_postgres_and_then_says_so(sent: answe
     assert row.cut == "loop"
     assert (row.message.content, row.message.reasoning) == ("Hello 👩‍💻", "hm")
     assert (row.prompt_tokens, row.cached_tokens, row.completion_tokens, row.reasoning_tokens) == (11, 4, 7, 3)
-    assert row.content_sha256 == generation_record.sha256_of("Hello 👩‍💻")
+    assert row.content_sha256 == sha256_of("Hello 👩‍💻")
     assert row.ended_at is not None
     assert kinds(worker, sent.generation)[-1] is EventKind.RECORDED
 
@@ -103,7 +104,7 @@ def test_stored_text_is_clean_and_its_hash_is_of_the_stored_text(sent: answer.Se
     generation_record.record(attempt.id)
     row = Generation.objects.select_related("message").get()
     assert row.message.content == "ab"
-    assert row.content_sha256 == generation_record.sha256_of("ab")
+    assert row.content_sha256 == sha256_of("ab")
 
 
 def test_text_that_differs_from_its_finish_is_kept_and_said_without_the_text(

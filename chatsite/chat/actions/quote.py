@@ -13,10 +13,10 @@ from uuid import UUID
 from chatsite.accounts.models import User
 from chatsite.chat.actions import answer, send
 from chatsite.chat.models import Conversation
+from chatsite.chat.text import QUOTE_COMMAND
 from inference.messages.generation import Opening
 
 DOCUMENT = Path(__file__).with_name("quoted.md")
-QUESTION = "/quote"
 TOKENS_PER_SECOND = 100.0
 
 
@@ -33,7 +33,7 @@ def quote(
     Raises as `actions.send_message`.
     """
     opening = Opening(content=text or document(), is_whole=True, tokens_per_second=tokens_per_second)
-    return send.send_message(user, conversation, QUESTION, idempotency_key=idempotency_key, opening=opening)
+    return send.send_message(user, conversation, QUOTE_COMMAND, idempotency_key=idempotency_key, opening=opening)
 
 
 @cache

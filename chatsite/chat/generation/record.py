@@ -7,7 +7,6 @@ durable. Repeats are harmless: the update is conditional, and `recorded` is appe
 
 from __future__ import annotations
 
-import hashlib
 from uuid import UUID
 
 import structlog
@@ -19,6 +18,7 @@ from chatsite.chat import inference, notify
 from chatsite.chat.generation import quota, titles, worker_report
 from chatsite.chat.generation.tool_calls import begun, stored
 from chatsite.chat.models import Generation, Message
+from chatsite.chat.text import sha256_of
 from inference.coordination.log_view import Log
 from inference.errors import EventsExpired, LogUnreadable
 from inference.messages.generation import ErrorFacts, Finish, FinishReason
@@ -134,10 +134,6 @@ def _end(generation_id: UUID, finish: Finish, content: str) -> bool:
     if has_ended_now:
         quota.enter(Generation.objects.get(pk=generation_id))
     return bool(has_ended_now)
-
-
-def sha256_of(content: str) -> str:
-    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def _verify(generation_id: UUID, found: Log, finish: Finish) -> None:

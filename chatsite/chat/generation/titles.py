@@ -15,8 +15,8 @@ from django.db import transaction
 
 from chatsite.accounts.models import new_id
 from chatsite.chat import inference
-from chatsite.chat.actions import quote
 from chatsite.chat.models import TITLE_CHARS, Conversation, Generation, Message
+from chatsite.chat.text import QUOTE_COMMAND
 from inference.messages.generation import ChatMessage, GenerationRequest, Role, SamplingParams
 from inference.messages.serialization import encode
 
@@ -54,7 +54,7 @@ def ask_for(generation_id: UUID) -> None:
         question = question.parent  # answers between them called tools
     if question.parent_id is not None:
         return
-    if question.content == quote.QUESTION or not answer.content.strip():
+    if question.content == QUOTE_COMMAND or not answer.content.strip():
         return
     if not any(card.name == first.model for card in inference.served_models() or ()):
         return

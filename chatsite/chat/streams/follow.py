@@ -27,7 +27,6 @@ from django.utils import timezone, translation
 from chatsite.accounts.models import User
 from chatsite.accounts.time_zones import zone_of_id
 from chatsite.chat.actions import temporary
-from chatsite.chat.generation.record import sha256_of
 from chatsite.chat.models import Generation, Message
 from chatsite.chat.queries import access
 from chatsite.chat.rendering import status_text
@@ -36,7 +35,7 @@ from chatsite.chat.rendering.stream import BlockStream, scope_of
 from chatsite.chat.streams.frame_format import ForPage, Plain, Telling
 from chatsite.chat.streams.hub import Fresh, Gone, Hub, News, Reset
 from chatsite.chat.streams.progress import Progress
-from chatsite.chat.text import clean
+from chatsite.chat.text import clean, sha256_of
 from inference.coordination.log_view import Cursor
 from inference.messages.generation import Event, EventKind
 
