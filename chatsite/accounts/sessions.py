@@ -1,7 +1,7 @@
 """A person's sessions: where each was last used, and how they end. The list itself is kept by allauth.
 
 A session that is not in the list could not be ended from it, so the middleware adds whatever allauth did not see begin.
-Streams that are open in a session end with it (`chat.revoking`). Called by the pages of one's own account, by the
+Streams that are open in a session end with it (`revocation`). Called by the pages of one's own account, by the
 admin, and by allauth; knows nothing of what people do in their sessions.
 """
 

@@ -169,7 +169,7 @@ class Report:
     """Of one period. `days` has every day, the first one first; the other lists have the most first.
 
     Whoever is in several groups now counts in each of them; `people` are those with the most tokens read and written.
-    `failures` are error codes, `reasons` why answers were called bad, each with how often.
+    `error_text` are error codes, `reasons` why answers were called bad, each with how often.
     """
 
     period: Period

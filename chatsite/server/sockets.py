@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from daphne.ws_protocol import WebSocketProtocol
 
-MAX_MESSAGE_BYTES = 16_384  # pages send a few hundred bytes; `chat.sockets` answers what is only a little too long
+MAX_MESSAGE_BYTES = 16_384  # pages send a few hundred bytes; `websocket` answers what is only a little too long
 MAX_HANDSHAKE_BYTES = 65_536  # head, and frames that come before they are asked for
 MAX_WAITING = 64  # messages the application has not taken yet
 TOO_MANY = 4429  # as the application says it

@@ -1,4 +1,4 @@
-"""LoRA adapters over a loaded model. `inference.model_files.lora` has checked them; the loader calls, before the engine starts.
+"""LoRA adapters over a loaded model. `model_files.lora` has checked them; the loader calls, before the engine starts.
 
 They belong to the context as a whole, never to one sequence: one worker serves one model with these adapters, so KV
 that it cached stays right. llama.cpp frees them with the model.

@@ -1,4 +1,4 @@
-"""Has the device cut excerpts of the logits (`engine/excerpt.py`), inside llama.cpp's own graph.
+"""Has the device cut excerpts of the logits (`engine/sampling/excerpt.py`), inside llama.cpp's own graph.
 
 llama.cpp lets samplers add nodes behind the logits of their sequence. Ours adds none of its own for each row but, with
 the first row of a graph, the few that cut all rows at once: the maximum of each block, the blocks with the largest, and

@@ -1,6 +1,6 @@
 """How long and how large what a worker says of itself may be. For who reads: what is beyond them is no message.
 
-Pages, terminals and columns of a database take what is within. Knows no message; `cards` and `swap_messages` use them.
+Pages, terminals and columns of a database take what is within. Knows no message; `cards` and `swap` use them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What crosses processes about a generation: its request, its events, its finish. Typed, frozen, versioned.
 
 Knows nothing of Redis, Celery or a model. Web code and workers both import it; a change here is a change of the
-protocol, so `wire.PROTOCOL_VERSION` rises with it. What workers say of themselves is in `cards`, changing their model
-in `swap_messages`.
+protocol, so `serialization.PROTOCOL_VERSION` rises with it. What workers say of themselves is in `cards`, how their
+model is changed in `swap`.
 """
 
 from __future__ import annotations

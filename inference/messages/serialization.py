@@ -1,6 +1,6 @@
 """The JSON forms of what crosses processes, and the version of the protocol they follow.
 
-Knows no message: `protocol`, `cards` and `swap_messages` mark theirs with `crosses_processes`, and whoever stores or
+Knows no message: `generation`, `cards` and `swap` mark theirs with `crosses_processes`, and whoever stores or
 reads one calls `encode` and `decode`. Any thread.
 """
 

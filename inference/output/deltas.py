@@ -2,7 +2,7 @@
 
 Owns the text state of one attempt. The same ids always give the same text, however they are grouped, so an attempt
 that goes on with another's tokens rebuilds this state by pushing them again. Knows no tokenizer: `token_bytes` is
-handed in. `worker.generation` calls it, in the thread of one generation, never on the engine's.
+handed in. `attempt.generation` calls it, in the thread of one generation, never on the engine's.
 """
 
 from __future__ import annotations

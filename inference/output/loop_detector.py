@@ -1,7 +1,7 @@
 """Says when an answer only repeats itself: its end is one and the same row of tokens, over and over.
 
 Owns the newest tokens of one attempt. Knows nothing of text: a loop is a fact about tokens, and comparing them costs
-two microseconds per token. `worker.answer_text` feeds it, in the thread of one generation; the same tokens
+two microseconds per token. `output_processor` feeds it, in the thread of one generation; the same tokens
 give the same verdict at the same place, whichever attempt counts them.
 
 What counts is both length and number: a phrase of up to 128 tokens, word for word, at least 8 times in a row and over

@@ -111,7 +111,7 @@ class ChatTemplate:
         """The prompt up to where the answer begins.
 
         `date` is ISO (2026-11-27), "" means today in UTC. A /think or /no_think flag in the system message wins over
-        `thinking`; None leaves it to the model (which thinks, if it can). `dialect` is that of `tools` and of the
+        `thinking`; None leaves it to the model (which thinks, if it can). `markdown` is that of `tools` and of the
         calls among the messages.
 
         Raises:

@@ -1,7 +1,7 @@
 """How a new answer enters a conversation, whatever asks for it: request, locks, room, rows, and Redis after the commit.
 
 Owns the order that every verb keeps: count and build the request first, which may take time, then lock, check, store.
-Decides nothing about which answer is wanted: `actions` answers a new message, `retrying` an old one once more.
+Decides nothing about which answer is wanted: `actions` answers a new message, `retry` an old one once more.
 Synchronous; what it accepted stays accepted, also while Redis is away.
 """
 

@@ -1,7 +1,7 @@
 """How somebody's conversations are arranged: their names, pins, tags, the archive, the mark of the unread, their end.
 
 One verb, one transaction; afterwards the person's other windows are told (`live`). What is archived is not pinned. Tags
-are made by their first use and go with their last. Synchronous; called by `sidebar_views` and, for looking, by `page`.
+are made by their first use and go with their last. Synchronous; called by `sidebar` and, for looking, by `page`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The chat offers them on its empty page and fills its settings in; it keeps none, and a conversation that has begun holds
 a copy that no longer knows where it came from. Who keeps them registers as the source, being an app above this one.
-Called by `page` and `temporary_views`; synchronous.
+Called by `page` and `temporary`; synchronous.
 """
 
 from __future__ import annotations

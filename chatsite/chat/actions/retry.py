@@ -1,7 +1,7 @@
 """Answers that no new message asks for: one written again, gone on with, or begun below calls that have their results.
 
 The answers before stay, as siblings of the new one. Like `actions`, one verb is one transaction, and what was accepted
-stays accepted. Synchronous; called by `message_views` and `calling`.
+stays accepted. Synchronous; called by `message` and `tool_calls`.
 """
 
 from __future__ import annotations

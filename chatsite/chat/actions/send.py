@@ -1,8 +1,8 @@
 """What a person writes: start, send, ask differently, stop. One verb, one transaction.
 
 What a verb accepted stays accepted: the rows are committed first, and only then is Redis told. Redis being away makes
-nothing fail; the sweeper carries on from the rows. Ends of generations are written by `recording` alone. Synchronous;
-called by views, consumers (in a thread) and `manage.py ask`. An answer written again is `retrying`, what happens to the
+nothing fail; the sweeper carries on from the rows. Ends of generations are written by `record` alone. Synchronous;
+called by views, consumers (in a thread) and `manage.py ask`. An answer written again is `retry`, what happens to the
 tree otherwise `branches`.
 """
 

@@ -3,7 +3,7 @@ it with each question.
 
 Owns the one generation of each question: a row without text, without a message and without its request. Redis holds
 request and log while the answer is written, and forgets them as soon as the page has the end, or soon after. What Redis
-loses is lost, and the answer then ends saying so. Synchronous; called by the views, `viewing` and `tasks`.
+loses is lost, and the answer then ends saying so. Synchronous; called by the views, `follow` and `tasks`.
 """
 
 from __future__ import annotations

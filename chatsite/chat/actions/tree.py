@@ -1,7 +1,7 @@
 """Verbs on a conversation's tree once it has grown: show a branch, change an answer's text, take away, begin anew.
 
 Each holds its conversation's row, as sends do, so that none sees half of another's work. What a model wrote stays on
-record as its generation's hash; a text that a person changed has `edited_at`. Synchronous; called by `message_views`.
+record as its generation's hash; a text that a person changed has `edited_at`. Synchronous; called by `message`.
 """
 
 from __future__ import annotations

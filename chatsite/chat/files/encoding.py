@@ -1,7 +1,7 @@
 """The bytes of a text file -> its text, with the encoding it was read in and how far that is to be trusted.
 
 A mark at the beginning decides, then UTF-8: what is valid UTF-8 is nothing else. UTF-8 that was cut or damaged stays
-UTF-8. Only then is an encoding guessed (`guessing`), and a guess is told: no text is taken for another in silence.
+UTF-8. Only then is an encoding guessed (`encoding_guess`), and a guess is told: no text is silently taken for another.
 What is looked at for a guess is bounded, so that the cost of a file grows with its size. Pure. Called by `documents`.
 """
 

@@ -1,7 +1,7 @@
 """An uploaded file -> its text, and that text -> the part of a prompt the model reads. No database, no HTTP.
 
 Text is recognised by its bytes, never by its name (`encoding`). A PDF is read by a process of its own with limits
-(`pdf_text`). Blocking: called by `attachments` on a thread, and by `dispatch`.
+(`pdf`). Blocking: called by `attachments` on a thread, and by `request`.
 """
 
 from __future__ import annotations

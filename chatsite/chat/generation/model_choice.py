@@ -1,8 +1,8 @@
 """Which model answers: the one a conversation or the site names, or another while nobody serves that one.
 
 Workers come, go and change their models (`manage.py worker swap`). A conversation keeps the name it was given; its
-next message goes to whoever can answer it. Reads workers' cards, writes nothing. Called by `answering`, `page` and
-`moving`, on any thread.
+next message goes to whoever can answer it. Reads workers' cards, writes nothing. Called by `answer`, `page` and
+`reassign`, on any thread.
 """
 
 from __future__ import annotations

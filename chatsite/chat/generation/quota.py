@@ -2,7 +2,7 @@
 
 Owns the reservation of a request (its prompt and its cap), how small a cap may be made where few tokens are left, and
 the cost of an answer whose row is deleted while it is being written. Called by whoever stores generations, by
-`recording` and, at deletions, by the app's signals. `usage` keeps the books and knows no generations.
+`record` and, at deletions, by the app's signals. `usage` keeps the books and knows no generations.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def enter(generation: Generation) -> None:
 def hold_doomed(instance: Generation, **kwargs: Any) -> None:
     """Before a row is deleted: from here on nobody else can end it, and how it stands now is known for certain.
 
-    All rows of a deletion are held before the first is deleted and before the ledger is written, as `recording` does
+    All rows of a deletion are held before the first is deleted and before the ledger is written, as `record` does
     it: so the two never wait for each other.
     """
     if instance.is_active:

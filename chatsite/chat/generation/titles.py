@@ -1,7 +1,7 @@
 """Better titles: after its first answer a conversation is named by the model, when nobody else wants it.
 
 Owns what is asked and which answers are good enough for a title; until then, and where none is, the first words stand.
-A title of the owner's own is never touched. Called by `recording`, in the site worker.
+A title of the owner's own is never touched. Called by `record`, in the site worker.
 """
 
 from __future__ import annotations

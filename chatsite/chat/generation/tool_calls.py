@@ -1,6 +1,6 @@
 """The calls of tools that an answer ended with, as `Message.calls` holds them: typed, to and from the row.
 
-Knows the form alone; `calling` makes the calls, `dispatch` tells the model of them, `fragments` shows them.
+Knows the form alone; `tool_calls` makes the calls, `request` tells the model of them, `message` shows them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a worker reports of an answer, within what that answer can have come to.
 
 GPU workers run elsewhere and may be wrong, or not ours at all. Nothing of a report reaches a row, a quota or a page
-beyond the request's cap, the tokens that its log shows and the text these can make. Called by `recording` and `costs`.
+beyond the request's cap, the tokens that its log shows and the text these can make. Called by `record` and `costs`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 Newest first. Words are looked for bucket by bucket (see `SearchEntry`), the newest first, twice as many at each step:
 the commonest word costs a look at a thousand messages, the rarest a few of the index alone. A search that has found
 too little after a moment says how far it came, and goes on from there when asked. Never crosses owners, whoever asks:
-by the words of the index, by its owner column, and by `access`. Called by `search_views`.
+by the words of the index, by its owner column, and by `access`. Called by `search`.
 """
 
 from __future__ import annotations

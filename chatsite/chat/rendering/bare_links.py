@@ -4,7 +4,7 @@
 though right behind a CJK letter) and where text takes over again: before closing punctuation, before CJK punctuation,
 before the marks of Markdown. Never guesses: `README.md` and `example.com` are no links. The rule is one of a parser's
 inline rules, so nothing in code, links and formulas comes here, and no underscore of an address is emphasis. An address
-that still grows is text until it has ended. Called by `dialect`.
+that still grows is text until it has ended. Called by `markdown`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Lines alone tell where one begins and ends: a line that begins with `<details>`,
 `</details>`; fenced code is passed over. `Depth` reads them one by one and serves both `markdown`, which waits for the
 end of the block, and the rule, so that the two always agree. One that has no end within `MAX_CHARS` is no block, nor is
 what is open in it then: the tags are text, and what they hold is shown as ever. The rule is added to a parser;
-attributes are not taken. Called by `dialect` and `markdown`.
+attributes are not taken. Called by `markdown` and `markdown`.
 """
 
 from __future__ import annotations

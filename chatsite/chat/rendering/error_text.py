@@ -1,5 +1,5 @@
 """Why an answer failed, in its reader's words. A row keeps the sentence of whoever failed, which is English and has the
-details; in another language there is one for each code, and that sentence where the code has none. Used by `fragments`.
+details; in another language there is one for each code, and that sentence where the code has none. Used by `message`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A reference is a link whether or not its definition has come, since what was shown never changes; a definition stays
 where it stands, as a block of its own. Ids carry the scope that the caller names (a message), so that two answers on
 one page can both have a first footnote. Two rules are added to a parser, the words' own blocks are the plugin's work.
-Knows nothing of HTML's walls: labels are letters, digits, dots, dashes and underscores alone. Called by `dialect`.
+Knows nothing of HTML's walls: labels are letters, digits, dots, dashes and underscores alone. Called by `markdown`.
 """
 
 from __future__ import annotations

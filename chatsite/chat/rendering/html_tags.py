@@ -3,7 +3,7 @@
 An opening tag counts when its closing one follows within the same text, the same emphasis and the same link; otherwise
 both are what they look like, text. So what comes out is balanced, whatever comes in, and half an answer too. All other
 HTML stays visible. Two rules are added to a parser: one finds tags, one pairs them when emphasis is known. `details` is
-a block, see `folds`. Called by `dialect`.
+a block, see `details`. Called by `markdown`.
 """
 
 from __future__ import annotations

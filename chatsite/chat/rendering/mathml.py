@@ -4,7 +4,7 @@ Owns the conversion's bounds and what of its output is let through: known elemen
 converting library knows neither hostile input nor limits (its own output is not even escaped), so its tree is written
 out here. What it lacks is spelled in what it has: reactions (`chemistry`), signs within words. Definitions of macros,
 links and styles are refused: they can grow without bound or lead away. What is refused shows its source. The source
-goes along as an annotation, so that copying gives it back. Called by `dialect` on any thread.
+goes along as an annotation, so that copying gives it back. Called by `markdown` on any thread.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Owns the reading of an answer that is still being written: all its text so far with the cursor at which a stream goes
 on, so that a page shows everything without a script. Reads rows through `access` and logs through the inference
-client; writes nothing. Called by `views`, and by `consumers` (in a thread) for the settled article of `done`.
+client; writes nothing. Called by `views`, and by `sse` (in a thread) for the settled article of `done`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Owns what is guessed for display alone: emphasis, code and tags that are open are closed, the beginning of a link shows
 its words, an image or a written address stays hidden until it is whole, half a tag too, a table's first line is one.
 Nothing here decides what a finished block is; that is parsed from the text as it stands. What a tag and a bare address
-look like is said here, since both are recognised while they grow. Pure functions of the text. Called by `dialect`,
+look like is said here, since both are recognised while they grow. Pure functions of the text. Called by `markdown`,
 `bare_links`, `tags` and `markdown`.
 """
 

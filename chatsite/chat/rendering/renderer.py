@@ -2,7 +2,7 @@
 
 An image becomes a link that names its host, so that nothing is loaded before a person decides: the page's policy allows
 images of this site alone. Knows how a block looks that still grows: `GROWTH_HTML` stands where text will be added.
-Called by `dialect`; a renderer keeps no state between calls.
+Called by `markdown`; a renderer keeps no state between calls.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The renderer writes safe HTML by itself; this takes away what it would have missed. No element loads anything, none
 carries a style or a script; links go to http, https and mailto alone, or to a footnote of the same message. Called by
-`dialect` with each finished block.
+`markdown` with each finished block.
 """
 
 from __future__ import annotations

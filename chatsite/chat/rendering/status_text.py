@@ -1,7 +1,7 @@
 """The phases of an answer being written, in the words of its status row and in the language in force.
 
 A status is what `progress` makes: `phase`, and numbers. Owns the words alone; knows no rows and no streams. Used by
-`fragments` for a page as it is loaded and by `viewing` for one that follows.
+`message` for a page as it is loaded and by `follow` for one that follows.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ a `<details>` before its end, which has to come within a bound.
 The tail has a view of its own (`view`): rendered up to the last place where plain text follows, then that text. It too
 depends on the text alone, so a page that is loaded in mid-answer shows what a stream shows there. It is rendered when
 asked for, at most once per such place; a long tail at few of them.
-Called by `consumers` (one stream per viewer), `fragments` and `review`, on any thread. A stream belongs to one thread.
+Called by `sse` (one stream per viewer), `message` and `review`, on any thread. A stream belongs to one thread.
 """
 
 from __future__ import annotations

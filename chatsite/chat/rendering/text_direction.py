@@ -3,7 +3,7 @@
 The page reads from left to right, and so does a block that holds no other letter and no control of direction: it says
 nothing. In a block that does, each paragraph, item, heading and cell finds its own way (`dir="auto"`), which also keeps
 what it holds from reordering the page around it; what has such blocks inside cannot, since a browser looks for the
-first letter outside of them, so it is told. Called by `dialect` with the tokens of one top-level block.
+first letter outside of them, so it is told. Called by `markdown` with the tokens of one top-level block.
 """
 
 from __future__ import annotations

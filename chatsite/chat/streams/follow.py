@@ -1,7 +1,7 @@
 """Following one generation as pieces of a page: what a viewer sees, whichever way it is carried.
 
 Turns the hub's news into frames (status, delta, reset, done), with the answer as finished Markdown blocks and a tail;
-`telling` knows how. A viewer that comes back with a cursor gets only what is new: the log is read from its start to
+`frame_format` knows how. A viewer that comes back with a cursor gets only what is new: the log is read afresh to
 rebuild the blocks, and what lies before the cursor is swallowed. The end is told only once it is in Postgres, from the
 row itself.
 

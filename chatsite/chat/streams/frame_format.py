@@ -5,7 +5,7 @@
             `html`, behind the first `keep` UTF-16 units of the HTML told before, is the unfinished tail as it looks,
             and its first `cut` units, when there are some, are finished blocks that leave the tail for good
 
-Pure; knows no frames' cursors and no text's origin. Used by `viewing`.
+Pure; knows no frames' cursors and no text's origin. Used by `follow`.
 """
 
 from __future__ import annotations

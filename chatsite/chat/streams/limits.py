@@ -15,7 +15,7 @@ from uuid import UUID
 from django.conf import settings
 
 MAX_STREAM_SECONDS = 300.0
-RECHECK_SECONDS = 20.0  # an open stream asks whether it may go on; usually it is told before: see `revoking`
+RECHECK_SECONDS = 20.0  # an open stream asks whether it may go on; usually it is told before: see `revocation`
 
 
 class TooManyStreams(Exception):

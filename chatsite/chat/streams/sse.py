@@ -2,7 +2,7 @@
 
 The response is written by a task of its own, so that `http.disconnect` is heard at once: leaving costs nothing, and
 never stops a generation. Ids give no access: each (re)connect is authorised by the owner join, and signing out ends it
-at once (`revoking`).
+at once (`revocation`).
 No database connection is held meanwhile. Django's middleware does not run here, so headers and checks are repeated.
 
     EventStream        the request, the person's seat, the pace, the end

@@ -4,7 +4,7 @@ As in llama.cpp: a token that followed an earlier copy of the newest n tokens wo
 loses multiplier * base ** (n - allowed_length) once n reaches `allowed_length`. A copy never reaches back past the
 newest breaker (a newline, a colon, …), and a breaker itself loses nothing. Only the last 1,024 tokens count.
 
-Knows token ids alone. `TokenHistory` owns a `Repeats`; `row_edits.py` applies what comes out.
+Knows token ids alone. `TokenHistory` owns a `Repeats`; `logits_processors.py` applies what comes out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Chooses one token per row of logits, exactly, in numpy.
 
-Owns the way of a step through the parts: `logprobs` of the rows that ask for them, `row_edits`, the candidates
-(`shortlist`), `filters`, the draw. Knows nothing of sequences, slots or a model; the engine calls it on its thread once
+Owns the way of a step through the parts: `logprobs` of the rows that ask for them, `logits_processors`, the candidates
+(`top_k`), `filters`, the draw. Knows nothing of sequences, slots or a model; the engine calls it on its thread once
 per step, and large steps are shared between threads by rows. Each row is treated by its own plan alone: what stands in
 other rows never changes a choice.
 """

@@ -11,7 +11,7 @@ how a partition happened to fall. All rows of a call go through each step togeth
 array costs more than its work, and because threads can only overlap inside the calls.
 
 Open-ended top-p measures against the mass of the whole row. The column maxima bound it from both sides, which most
-often decides the draw (`nucleus`); only where it does not is the row summed, and more candidates looked for.
+often decides the draw (`top_p`); only where it does not is the row summed, and more candidates looked for.
 """
 
 from __future__ import annotations

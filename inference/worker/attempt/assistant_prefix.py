@@ -1,6 +1,6 @@
 """An answer's beginning that is given: its tokens, and how a wholly given answer is recited.
 
-Owns both. Knows no log and no Redis. `worker.generation` uses it, in the thread of one generation; a recital speaks to
+Owns both. Knows no log and no Redis. `attempt.generation` uses it, in the thread of one generation; a recital speaks to
 the attempt's inbox from a thread of its own, as the engine would.
 """
 

@@ -1,6 +1,6 @@
 """What one attempt needs of its worker: engine, prompt builder, log, publisher. Put together once per process.
 
-Owns nothing itself. `worker.runtime` builds it, `worker.generation` works with it.
+Owns nothing itself. `worker.runtime` builds it, `attempt.generation` works with it.
 """
 
 from __future__ import annotations

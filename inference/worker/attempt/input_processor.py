@@ -1,7 +1,7 @@
 """What is settled about an answer before its first token: prompt, sampling, given beginning, constraint, room.
 
 Owns the order in which these follow from a request and from what the log holds already. Knows no log, no engine thread
-and no Redis. `worker.generation` makes one per attempt, in the thread of one generation.
+and no Redis. `attempt.generation` makes one per attempt, in the thread of one generation.
 """
 
 from __future__ import annotations

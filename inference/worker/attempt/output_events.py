@@ -1,6 +1,6 @@
 """What an attempt's tokens become in the log: themselves, the text they complete, their logprobs.
 
-Owns the tokens that wait where logprobs are told. Knows no engine, no pipeline and no log. `worker.answer_text` drives
+Owns the tokens that wait where logprobs are told. Knows no engine, no pipeline and no log. `output_processor` drives
 it, in the thread of one generation.
 """
 

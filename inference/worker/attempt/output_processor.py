@@ -1,7 +1,7 @@
 """The answer of one attempt as text: tokens in, news out, and what its finish says of it.
 
 Owns the tokens so far, the output pipeline, the loop detector and the running hash. Knows no engine and no Redis.
-`worker.generation` calls it, in the thread of one generation.
+`attempt.generation` calls it, in the thread of one generation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How an attempt leaves a generation that has not ended: it hands it on, or gives it up.
 
 Owns what then happens to the lease and the waiting room. Writes nothing into the log; the news of before leave first.
-`worker.generation` calls it once at the end of an attempt, in that attempt's thread. Redis being away is no error
+`attempt.generation` calls it once at the end of an attempt, in that attempt's thread. Redis being away is no error
 here: the lease then lapses in its own time, and the sweeper carries on.
 """
 

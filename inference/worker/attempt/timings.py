@@ -1,6 +1,6 @@
 """The times of one attempt, as the metrics tell them: queue wait, time to the first text, gaps between tokens.
 
-Owns the instants it is told of. Knows no engine, no log and no Redis. `worker.generation` tells it, in the thread of
+Owns the instants it is told of. Knows no engine, no log and no Redis. `attempt.generation` tells it, in the thread of
 one generation.
 """
 

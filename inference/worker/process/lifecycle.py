@@ -2,7 +2,7 @@
 
 Owns the bootstep (between pool and consumer, so no message is taken before the model answers), queue and concurrency,
 and the signals. Knows nothing of single generations. Celery's `-A inference.celery` includes it through
-`worker.tasks`; everything here runs in the main thread. The loading itself has a thread of its own (`worker.loading`),
+`worker.tasks`; everything here runs in the main thread. The loading itself has a thread of its own (`load_model`),
 so that a signal is heard meanwhile.
 
 Queue and concurrency come from the catalog entry and the settings when the command line names none: a bare
@@ -11,7 +11,7 @@ Queue and concurrency come from the catalog entry and the settings when the comm
 Celery's own handlers of TERM, INT and QUIT are replaced: its cold shutdown waits inside a signal handler for threads
 it cannot stop. Here the first signal drains and the second hands everything on at once.
 
-An order to serve another model ends here too (`worker.swapping` prepares it): the consumer is stopped as for a signal,
+An order to serve another model ends here too (`swap_model` prepares it): the consumer is stopped as for a signal,
 and in place of the process's end comes a fresh image of it with the new MODEL. If that cannot load it, one more image
 follows with the old MODEL.
 """

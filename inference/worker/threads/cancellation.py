@@ -2,7 +2,7 @@
 
 Owns one subscription to the channel of stop nudges. A nudge lost while Redis is away costs nothing: the durable flag
 comes back with every append and renewal. Deadlines need no thread: each attempt waits for its next token only as long
-as it may still run (`worker.generation`). `worker.runtime` starts it.
+as it may still run (`attempt.generation`). `worker.runtime` starts it.
 """
 
 from __future__ import annotations
