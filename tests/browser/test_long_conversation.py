@@ -17,14 +17,14 @@ NUM_MESSAGES = 1_000
 SHOWN = 30
 FILL = """
 from chatsite.accounts.models import User
-from chatsite.chat import quoting
+from chatsite.chat.actions import quote
 from chatsite.chat.models import Conversation, Message
 user = User.objects.get(username={name!r})
 conversation = Conversation.objects.create(owner=user, title="Long")
 parent, rows = None, []
 for number in range({count}):
     role = "assistant" if number % 2 else "user"
-    text = f"{{number}} " + (quoting.document() if number % 2 else "Tell me more.")
+    text = f"{{number}} " + (quote.document() if number % 2 else "Tell me more.")
     parent = Message(conversation=conversation, parent=parent, role=role, content=text)
     rows.append(parent)
 Message.objects.bulk_create(rows, batch_size=500)

@@ -208,11 +208,11 @@ def recite(site: Fleet, page: Page, text: str, folder: Path) -> str:
         "-c",
         "from pathlib import Path\n"
         "from chatsite.accounts.models import User\n"
-        "from chatsite.chat import quoting\n"
+        "from chatsite.chat.actions import quote\n"
         "from chatsite.chat.models import Conversation\n"
         f"user = User.objects.get(username={name!r})\n"
         "chat = Conversation.objects.create(owner=user)\n"
-        f"quoting.quote(user, chat, Path({str(source)!r}).read_text())\n"
+        f"quote.quote(user, chat, Path({str(source)!r}).read_text())\n"
         "print(f'at /chat/{chat.pk}/')\n",
     )
     return address.rpartition("at ")[2].strip()

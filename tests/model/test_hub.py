@@ -21,10 +21,10 @@ pytestmark = pytest.mark.model
 
 PROGRAM = """
 import sys
-from inference import hub
+from inference.model_files import download
 from inference.catalog import CatalogEntry, Source, resolve
 from inference.errors import ModelFileError
-hub.REPORT_SECONDS = hub.RETRY_SECONDS = 0.0
+download.REPORT_SECONDS = download.RETRY_SECONDS = 0.0
 source = Source(hub=sys.argv[2], file=sys.argv[3], sha256=sys.argv[1])
 try:
     entry = CatalogEntry(name="m", title="M", source=source, context_tokens=512)

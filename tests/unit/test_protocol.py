@@ -31,16 +31,16 @@ ROOT = Path(__file__).resolve().parents[2]
 
 FIRST_USE_BY_EIGHT_THREADS = """
 import sys, threading
-from inference import protocol as p, wire
+from inference.messages import generation as p, serialization
 
 sys.setswitchinterval(1e-6)
-data = wire.encode(p.Event(kind=p.EventKind.FINISH, finish=p.Finish(reason=p.FinishReason.STOP)))
+data = serialization.encode(p.Event(kind=p.EventKind.FINISH, finish=p.Finish(reason=p.FinishReason.STOP)))
 together = threading.Barrier(8)
 
 def read():
     together.wait()
     for _ in range(20):
-        wire.decode(data, p.Event)
+        serialization.decode(data, p.Event)
 
 threads = [threading.Thread(target=read) for _ in range(8)]
 for thread in threads:

@@ -16,7 +16,7 @@ from django.utils import timezone
 from structlog.testing import capture_logs
 
 from chatsite.accounts.models import User
-from chatsite.chat import errors, tasks
+from chatsite.chat import errors, inference, tasks
 from chatsite.chat.actions import temporary
 from chatsite.chat.generation import record
 from chatsite.chat.models import Conversation, Generation, Message
@@ -174,12 +174,10 @@ def test_running_temporary_answers_count_like_others(person: User, site: Callabl
 
 
 def test_redis_away_is_said_and_nothing_waits(person: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    from chatsite.chat.generation import request as generation_request
-
     def away(request: object) -> None:
         raise StoreUnavailable("away")
 
-    monkeypatch.setattr(generation_request.inference_client(), "submit", away)
+    monkeypatch.setattr(inference.inference_client(), "submit", away)
     with pytest.raises(temporary.NotTaken):
         temporary.ask(person, [], SECRET)
     row = Generation.objects.get()

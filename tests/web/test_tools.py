@@ -17,7 +17,7 @@ from chatsite.accounts.models import User
 from chatsite.chat import tasks
 from chatsite.chat.actions import queue, retry, send, settings, tree
 from chatsite.chat.actions import tool_calls as actions_tool_calls
-from chatsite.chat.generation import request
+from chatsite.chat.generation import record, request
 from chatsite.chat.generation import tool_calls as generation_tool_calls
 from chatsite.chat.models import Conversation, Generation, Message, QueuedMessage
 from chatsite.chat.queries import access
@@ -193,7 +193,7 @@ def test_a_lost_task_is_made_up_for_and_a_dead_workers_call_counts_as_failed(
     attempt = ask(alice, conversation, worker)
     attempt.call("python", '{"code": "1"}')
     attempt.finish(FinishReason.TOOL_CALLS)
-    assert tasks.recording.record(attempt.id)  # and then the site worker died
+    assert record.record(attempt.id)  # and then the site worker died
     called = path(conversation)[1]
     assert actions_tool_calls.due() == []  # its own task may just be at it
     before = timezone.now() - datetime.timedelta(seconds=60)
@@ -220,7 +220,7 @@ def test_stop_between_two_answers_ends_it_there(
     attempt = ask(alice, conversation, worker)
     attempt.call("python", '{"code": "1"}')
     attempt.finish(FinishReason.TOOL_CALLS)
-    tasks.recording.record(attempt.id)
+    record.record(attempt.id)
     sent = queue.say(alice, conversation, "next")
     assert isinstance(sent, QueuedMessage)  # it goes on: what is typed meanwhile waits
     with pytest.raises(send.errors.AnswerRunning):
@@ -239,7 +239,7 @@ def test_a_strangers_stop_changes_nothing(
     attempt = ask(alice, conversation, worker)
     attempt.call("python", '{"code": "1"}')
     attempt.finish(FinishReason.TOOL_CALLS)
-    tasks.recording.record(attempt.id)
+    record.record(attempt.id)
     actions_tool_calls.stop(bob, Generation.objects.get(pk=attempt.id))
     assert path(conversation)[1].calling_since is not None
 
@@ -252,7 +252,7 @@ def test_refusal_of_the_next_answer_stands_there_with_its_reason_and_retry(
     other = send.start_conversation(alice)
     attempt.call("python", '{"code": "1"}')
     attempt.finish(FinishReason.TOOL_CALLS)
-    tasks.recording.record(attempt.id)
+    record.record(attempt.id)
     send.send_message(alice, other, "in between")
     actions_tool_calls.go_on_after(attempt.id)
     failed = path(conversation)[-1]
@@ -286,7 +286,7 @@ def test_page_shows_calls_as_they_come_and_goes_on_by_itself(
     page = client.get(f"/chat/{conversation.pk}/").content.decode()
     assert "Calling a tool" in page
     attempt.finish(FinishReason.TOOL_CALLS)
-    tasks.recording.record(attempt.id)
+    record.record(attempt.id)
     called = path(conversation)[1]
     page = client.get(f"/chat/{conversation.pk}/").content.decode()
     assert "at work" in page
@@ -309,7 +309,7 @@ def test_answer_begun_while_the_page_is_drawn_is_on_it_or_asked_for_again(
     attempt = ask(alice, conversation, worker)
     attempt.call("time", "{}")
     attempt.finish(FinishReason.TOOL_CALLS)
-    tasks.recording.record(attempt.id)
+    record.record(attempt.id)
     called = path(conversation)[1]
     found = access.conversation_of
     begun: list[None] = []
