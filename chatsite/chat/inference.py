@@ -49,12 +49,7 @@ class _Outage:
             raise
 
 
-_outage = _Outage()
-
-
-def unless_away(call: Callable[[InferenceClient], T]) -> T:
-    """The result of `call`. Raises StoreUnavailable, also without calling while Redis was just found away."""
-    return _outage.unless_away(call)
+unless_away = _Outage().unless_away  # of this process
 
 
 @functools.cache
